@@ -27,10 +27,10 @@ from kit.model.repository import COMMIT, Repository, masked, without_login
 from kit.model.values import replace
 from kit.remote.code import lfs, turns
 from kit.remote.code.environment import environment
-from kit.remote.code.modules import Module, modules
 from kit.remote.code.snapshot import take
 from kit.remote.code.turns import Say
 from kit.remote.machine.cache import cache, make
+from kit.remote.ship.porter.modules import Module, modules
 
 _TREES = 5
 _ASK_S, _FETCH_S = 120, 1800
@@ -153,7 +153,7 @@ def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) ->
             files = part / "files"
             files.mkdir()
             lacks = _check_out(root, source, commit, files, "", say=say)
-            (part / "notes").write_text(json.dumps(_notes(lacks)))
+            (part / "notes").write_text(json.dumps(notes_of(lacks)))
             with contextlib.suppress(OSError):
                 # Another kit may have written it meanwhile.
                 part.rename(tree)
@@ -252,7 +252,7 @@ def check_out_module(root: Path, module: Module, files: Path, at: str, say: Say 
         raise
 
 
-def _notes(lacks: Lacks) -> list[str]:
+def notes_of(lacks: Lacks) -> list[str]:
     """Return what the files lack, as sentences."""
     notes = []
     if lacks.modules:

@@ -4,18 +4,19 @@ A program on the host (kit.remote.ship.porter.gather) fetches the commit into th
 the commit's .kitignore and the limits, as it does for a folder. No byte of a file comes to this machine, but the
 manifest does. Your cache keeps which snapshot a commit is, so that kit asks the host once:
 
-    git/<repository>/known/<commit>   the digest of the snapshot
+    git/<repository>/known/<commit>   the digest of the snapshot, and what is missing from it
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache as once
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from kit.model.code import Snapshot
 from kit.model.host import Login
 from kit.model.repository import Repository, without_login
 from kit.remote.code import faults, manifests
-from kit.remote.code.fetched import facts, folder_of
+from kit.remote.code.fetched import Lacks, facts, folder_of, notes_of
 from kit.remote.code.limits import too_large
 from kit.remote.code.listing import chosen
 from kit.remote.code.logins import GitLogin, is_on_web, login_for, login_in, rewritten
@@ -43,7 +44,7 @@ from kit.remote.ssh.openssh import SSH_FAILED
 from kit.remote.ssh.program import package, packed
 
 # In the order in which they import each other.
-MODULES = ("names", "wire", "hold", "manifest", "delta", "store", "git", "gather")
+MODULES = ("names", "wire", "hold", "manifest", "delta", "store", "git", "modules", "commit", "gather")
 # The lines of 200,000 files, in base64.
 _MOST_LINE = 96 << 20
 _MOST_TEXT = 4000
@@ -67,10 +68,14 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Listed(Struct, frozen=True, kw_only=True):
-    """All files of a commit, as the lines of a manifest, and the text of its .kitignore. Both are in base64."""
+    """All files of a commit, as the lines of a manifest, and the text of its .kitignore. Both are in base64.
+
+    `without` are the paths of submodules that have no URL.
+    """
 
     lines: str
     ignore: str | None = None
+    without: list[str] = []
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -86,6 +91,13 @@ class Report(Struct, frozen=True, kw_only=True):
 def is_for_hosts(source: Repository) -> bool:
     """Return whether a host could fetch from this repository: for others, the keys are on this machine."""
     return is_on_web(rewritten(source))
+
+
+class _Known(Struct, frozen=True, kw_only=True):
+    """Which snapshot a commit is, and what that lacks."""
+
+    digest: str
+    notes: list[str]
 
 
 def gather(source: Repository, commit: str, place: Place, say: Say) -> Snapshot:
@@ -108,25 +120,26 @@ def gather(source: Repository, commit: str, place: Place, say: Say) -> Snapshot:
     finally:
         talk.end()
     manifests.remember(digest, text)
-    _remember(source, commit, digest)
+    known = _Known(digest=digest, notes=notes_of(Lacks(modules=[shown(os.fsencode(path)) for path in listed.without])))
+    _remember(source, commit, known)
     with_login = ", with your login" if talk.login else ""
     what = f"commit {commit[:_SHORT]} of {without_login(source.url)}"
     say(f"code: {place.login.host} fetched {what} in {talk.seconds:.1f} s{with_login}")
-    return _made(source, commit, text, place.login.host)
+    return _made(source, commit, text, known.notes, holder=place.login.host)
 
 
 def recall(source: Repository, commit: str) -> Snapshot | None:
     """Return the snapshot of a commit that a host fetched before, if your cache still has its manifest."""
     file = _known(source, commit)
     try:
-        digest = file.read_text() if file else ""
-    except (OSError, ValueError):
+        known: _Known = decode(file.read_bytes() if file else b"", _Known)
+    except (OSError, OddAnswer):
         return None
-    text = manifests.recall(digest)
-    return None if text is None else _made(source, commit, text, "")
+    text = manifests.recall(known.digest)
+    return None if text is None else _made(source, commit, text, known.notes, holder="")
 
 
-def _made(source: Repository, commit: str, text: bytes, holder: str) -> Snapshot:
+def _made(source: Repository, commit: str, text: bytes, notes: Sequence[str], *, holder: str) -> Snapshot:
     files = [line for line in text.split(b"\n") if line.startswith(b"f")]
     return Snapshot(
         folder=Path("/"),
@@ -136,6 +149,7 @@ def _made(source: Repository, commit: str, text: bytes, holder: str) -> Snapshot
         size=sum(map(manifest.size_of, files)),
         git=facts(source, commit),
         source=source.shown,
+        notes=tuple(notes),
         holder=holder,
     )
 
@@ -145,10 +159,10 @@ def _known(source: Repository, commit: str) -> Path | None:
     return root and folder_of(root, source) / "known" / commit
 
 
-def _remember(source: Repository, commit: str, digest: str) -> None:
+def _remember(source: Repository, commit: str, known: _Known) -> None:
     file = _known(source, commit)
     if file:
-        write(file, [digest.encode()])
+        write(file, [json.dumps({"digest": known.digest, "notes": known.notes}).encode()])
         keep_latest(file.parent, _KNOWN)
 
 
@@ -162,7 +176,9 @@ def _snapshot(source: Repository, listed: Listed) -> tuple[bytes, Delta]:
             if not manifest.is_line(line):
                 raise OddAnswer("this is not an entry", line)
             by_path[manifest.path_of(line)] = line
-        paths, empty = chosen(source.shown, by_path, None if listed.ignore is None else _decoded(listed.ignore))
+        folders = [path for path, line in by_path.items() if line.startswith(b"d")]
+        ignore = None if listed.ignore is None else _decoded(listed.ignore)
+        paths, empty = chosen(source.shown, by_path.keys() - folders, folders, ignore)
         lines = {path: by_path[path] for path in paths} | {path: manifest.folder_line(path) for path in empty}
         _check(source, lines)
         text = manifest.join([lines[path] for path in sorted(lines)])
@@ -205,6 +221,8 @@ def read(line: bytes) -> Report:
     report: Report = decode(line, Report, most=_MOST_LINE)
     if max(len(report.failed or ""), len(report.kind)) > _MOST_TEXT:
         raise OddAnswer("a text is too long", line)
+    if report.listed and sum(map(len, report.listed.without)) > _MOST_TEXT:
+        raise OddAnswer("too many submodules lack a URL", line)
     return report
 
 

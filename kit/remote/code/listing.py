@@ -93,22 +93,30 @@ def _below(ignored: Ignored) -> Ignored:
     return lambda path: folder(path.rpartition(b"/")[0]) or ignored(path)
 
 
-def chosen(name: str, paths: Iterable[bytes], ignore: bytes | None) -> tuple[list[bytes], list[bytes]]:
+def chosen(
+    name: str, paths: Iterable[bytes], empty: Iterable[bytes], ignore: bytes | None
+) -> tuple[list[bytes], list[bytes]]:
     """Return what of these files and links belongs to a snapshot: their paths, and folders without entries.
 
-    They are all that a folder called `name` has, which may be on another machine. `ignore` is the text of its
-    `.kitignore`. Raises InputError.
+    They, and the folders `empty`, are all that a folder called `name` has, which may be on another machine. `ignore` is
+    the text of its `.kitignore`. Raises InputError.
     """
     names: dict[bytes, list[bytes]] = {b"": []}
     folders: dict[bytes, list[bytes]] = {b"": []}
+
+    def add(folder: bytes) -> None:
+        while folder not in names:
+            names[folder] = []
+            folders.setdefault(folder, [])
+            above, _, last = folder.rpartition(b"/")
+            folders.setdefault(above, []).append(last)
+            folder = above
+
+    for folder in empty:
+        add(folder)
     for path in paths:
         above, _, last = path.rpartition(b"/")
-        here = above
-        while here not in names:
-            names[here], folders[here] = [], []
-            higher, _, folder = here.rpartition(b"/")
-            folders.setdefault(higher, []).append(folder)
-            here = higher
+        add(above)
         names[above].append(last)
     ignored = None if ignore is None else _patterns(ignore, f"{name}/{IGNORE}")
     return _walk(name, lambda here: (names[here], folders[here]), ignored)

@@ -3,54 +3,43 @@
 Orders come on standard input, reports go to standard output. Both are lines of JSON.
 
     {"op": "fetch", "url", "commit", "store", "login"}   fetch it. `login` is {"name", "password"}, or null. The answer:
-                                                         {"listed": {"lines", "ignore"}}, the lines of a manifest with
-                                                         everything in the commit, and the text of its .kitignore
+                                                         {"listed": {"lines", "ignore", "without"}}: the lines of a
+                                                         manifest with everything in the commit, the text of its
+                                                         .kitignore, and the submodules that have no URL
     {"op": "keep", "digest", "remove", "add"}            store the snapshot of this name. The answer: {"kept": true}
     {"op": "beat"}                                       the operator is still there
     {"op": "end"}                                        end, as at the end of standard input
 
 Lines, and what is removed and added (delta.py), are in base64. {"beat": true} goes out while git works. If something
 fails, {"failed", "kind"} goes out, and the next order may come: `kind` is git, login (the repository wants one, or
-another one), absent (no cluster is here), modules, lfs, many or odd (the commit has what the operator's machine must
-fetch), disk, system or bug. The program ends when standard input ends, or is silent for a minute.
+another one), absent (no cluster is here), lfs, many or odd (the commit has what the operator's machine must fetch),
+disk, system or bug. The program ends when standard input ends, or is silent for a minute.
 
-    git/<repository>/repo     in the store: the commits that were fetched before. The next one needs only what differs
-    git/<repository>/tree-*   the files of the commit, until they are in the store
+    git/tree-*   in the store: the files of a commit (commit.py), until each of them has its place there
 """
 
 import base64
 import contextlib
 import errno
-import hashlib
 import io
 import os
 import queue
-import re
 import shutil
-import stat
 import sys
 import threading
 import time
 import traceback
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, cast
+from typing import Any, BinaryIO, Dict, List, Optional, cast
 
 from . import delta, manifest, names, wire
-from .git import FETCH_S, Failed, Git
+from .commit import Files
+from .git import Failed, Git
 from .hold import Hold
 from .store import Store
 
 BEAT_S = 2.0
 DEAF_S = 60.0
-# More files than code may have, before a .kitignore leaves some out.
-MOST_FILES = 200000
-# After as many commits, the repository is fetched as a new one.
-MOST_COMMITS = 50
 _INCOMING = "incoming"
-_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-_MODULE, _LINK = b"160000", b"120000"
-_LFS = b"version https://git-lfs.github.com/spec/"
-_CHUNK = 1 << 20
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Gather:
@@ -62,7 +51,7 @@ class Gather:
         self._lock = threading.Lock()
         self._orders: "queue.Queue[Dict[str, Any]]" = queue.Queue()
         self._heard = time.monotonic()
-        self._hold = Hold("another run fetches from the same repository")
+        self._hold = Hold()
         self._git: Optional[Git] = None
         self._store = Store("")
         self._tree = ""
@@ -128,30 +117,32 @@ class Gather:
             shutil.rmtree(self._tree, ignore_errors=True)
 
     def _fetch(self, order: Dict[str, Any]) -> None:
-        commit = str(order["commit"])
-        if _COMMIT.fullmatch(commit) is None:
-            raise Failed("system", "this is not a commit: {}".format(ascii(commit)[:80]))
         store = str(order["store"])
         if not os.path.isdir(os.path.dirname(store)):
             raise Failed("absent", "no cluster is deployed there")
         self._store = Store(store)
         self._git = Git(str(order["url"]), order["login"])
         names.private(store)
-        folder = names.below(store, "git", hashlib.sha256(self._git.url.encode()).hexdigest()[:16])
-        self._hold.take(folder, FETCH_S)
-        repo = names.below(folder, "repo")
-        _bring(self._git, folder, repo, commit)
+        self._tree = self._new_tree(names.below(store, "git"))
+        files = Files(self._git, names.below(store, "git"), self._tree)
+        files.write(self._git.url, str(order["commit"]))
+        self._text = manifest.join(files.lines())
+        answer = {"lines": _packed(self._text), "ignore": _ignore(files), "without": files.without}
+        self.say({"listed": answer})
+
+    def _new_tree(self, folder: str) -> str:
+        """Make a folder for the files of the commit. Remove those of programs that were killed."""
+        self._clean()
+        names.private(folder)
         for name in os.listdir(folder):
             if name.startswith("tree-"):
-                # Of one that was killed.
-                shutil.rmtree(names.below(folder, name), ignore_errors=True)
-        self._tree = names.below(folder, "tree-{}".format(os.getpid()))
-        files = names.below(self._tree, "files")
-        os.makedirs(files)
-        listed = _check_out(self._git, repo, self._tree, files, commit)
-        self._text = manifest.join([_line(files, path, mode) for path, mode in listed])
-        lines = base64.b64encode(self._text).decode()
-        self.say({"listed": {"lines": lines, "ignore": _ignore(files, [path for path, _ in listed])}})
+                with contextlib.suppress(OSError):
+                    Hold().take(names.below(folder, name), 0.0)
+                    shutil.rmtree(names.below(folder, name), ignore_errors=True)
+        tree = names.below(folder, "tree-{}".format(os.getpid()))
+        self._hold = Hold()
+        self._hold.take(tree)
+        return tree
 
     def _keep(self, order: Dict[str, Any]) -> None:
         """Store the snapshot: what is listed, changed as the order says."""
@@ -176,92 +167,18 @@ class Gather:
         self.say({"kept": True})
 
 
-def _bring(git: Git, folder: str, repo: str, commit: str) -> None:
-    """Have the commit in the repository of this disk. Fetch it, unless it is there."""
-    busy = names.below(folder, "busy")
-    heads = os.path.join(repo, "refs", "heads")
-    with contextlib.suppress(FileNotFoundError):
-        # git locks its files by others beside them, which a killed git leaves there.
-        if os.path.exists(busy) or len(os.listdir(heads)) >= MOST_COMMITS:
-            shutil.rmtree(repo)
-    if os.path.exists(os.path.join(heads, commit)):
-        return
-    with open(busy, "w"):
-        pass
-    git.run("init", "--quiet", "--bare", repo)
-    # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
-    words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
-    target = "{0}:refs/heads/{0}".format(commit)
-    try:
-        git.run("--git-dir", repo, "fetch", *words, "--", git.url, target, limit_s=FETCH_S)
-    except Failed as error:
-        if error.kind == "login":
-            # Nothing came.
-            os.unlink(busy)
-        raise
-    os.unlink(busy)
-
-
-def _check_out(git: Git, repo: str, tree: str, files: str, commit: str) -> List[Tuple[bytes, bytes]]:
-    """Write the commit's files. Return the path and git's mode of each, sorted by path. Raises Failed."""
-    inside = ("--git-dir", repo, "--work-tree", files)
-    index = {"GIT_INDEX_FILE": names.below(tree, "index")}
-    git.run(*inside, "read-tree", commit, more=index)
-    listed = []
-    for item in git.run(*inside, "ls-files", "--stage", "-z", more=index).split(b"\0")[:-1]:
-        numbers, _, path = item.partition(b"\t")
-        listed.append((path, numbers.partition(b" ")[0]))
-    if len(listed) > MOST_FILES:
-        raise Failed("many", "the commit has {} files".format(len(listed)))
-    if any(mode == _MODULE for _, mode in listed):
-        raise Failed("modules", "the commit has submodules")
-    git.run(*inside, "checkout-index", "--all", "--force", more=index, limit_s=FETCH_S)
-    stored = git.run(*inside, "ls-files", "-z", "--", ":(attr:filter=lfs)", more=index, folder=files)
-    for name in stored.split(b"\0")[:-1]:
-        if next(_chunks(files, name), b"").startswith(_LFS):
-            raise Failed("lfs", "the commit has files of Git LFS")
-    return sorted(listed)
-
-
-def _line(files: str, path: bytes, mode: bytes) -> bytes:
-    """Return the manifest's line of a file or link."""
-    try:
-        if mode == _LINK:
-            return manifest.link_line(path, os.readlink(_path(files, path)))
-        seen, size = hashlib.sha256(), 0
-        for data in _chunks(files, path):
-            seen.update(data)
-            size += len(data)
-        executable = os.lstat(_path(files, path)).st_mode & stat.S_IXUSR
-    except OSError as error:
-        raise Failed("odd", "git did not write {}: {}".format(manifest.shown(path), error.strerror)) from error
-    return manifest.file_line(0o755 if executable else 0o644, seen.hexdigest(), size, path)
-
-
-def _chunks(files: str, path: bytes) -> Iterator[bytes]:
-    handle = os.open(_path(files, path), _OPEN)
-    try:
-        while True:
-            data = os.read(handle, _CHUNK)
-            if not data:
-                return
-            yield data
-    finally:
-        os.close(handle)
-
-
-def _path(files: str, path: bytes) -> bytes:
-    return os.path.join(os.fsencode(files), path)
-
-
-def _ignore(files: str, paths: List[bytes]) -> Optional[str]:
+def _ignore(files: Files) -> Optional[str]:
     """Return the text of .kitignore in base64, or None without one. Raises Failed."""
-    if b".kitignore" not in paths:
+    if not files.has(b".kitignore"):
         return None
     try:
-        return base64.b64encode(b"".join(_chunks(files, b".kitignore"))).decode()
+        return _packed(files.read(b".kitignore"))
     except OSError as error:
         raise Failed("odd", "its .kitignore is not a file") from error
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _split(text: str) -> List[bytes]:

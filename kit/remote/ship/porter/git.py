@@ -21,7 +21,7 @@ _NO_LOGIN = ("Authentication failed", "could not read Username", "could not read
 
 
 class Failed(Exception):
-    """git, or what it fetched, is not as needed. `kind`: git, login, or a word of gather.py."""
+    """git, or what it fetched, is not as needed. `kind`: git, login, stopped (git was ended), or one of gather.py."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class Git:
         """Return what git prints, started in `folder`. Raises Failed."""
         with self._lock:
             if self._stopped:
-                raise Failed("git", "it was stopped")
+                raise Failed("stopped", "it was stopped")
             try:
                 self._running = subprocess.Popen(
                     ["git", *self._settings(), *words],
@@ -67,7 +67,9 @@ class Git:
             out, errors = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired as error:
             _kill(process)
-            raise Failed("git", "no answer within {:.0f} s".format(limit_s)) from error
+            raise Failed("stopped", "no answer within {:.0f} s".format(limit_s)) from error
+        if process.returncode < 0:
+            raise Failed("stopped", "git was ended by signal {}".format(-process.returncode))
         if process.returncode:
             raise _failed(errors.decode("utf-8", "replace"))
         return out

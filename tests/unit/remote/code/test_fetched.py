@@ -14,8 +14,8 @@ from kit.model.code import Snapshot
 from kit.model.repository import repository
 from kit.plan.run.records import code_record
 from kit.remote.code import fetched
-from kit.remote.code.modules import Module
 from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.modules import Module
 from tests.fakes import git_server
 from tests.fakes import repository as repositories
 from tests.fakes.git_server import LOGIN

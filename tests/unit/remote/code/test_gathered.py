@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,8 +29,8 @@ from kit.model.values import replace
 from kit.remote.code import fetched, gathered, limits
 from kit.remote.code.gathered import Listed, NotGatheredError, Place, gather
 from kit.remote.ship import porters
-from kit.remote.ship.porter import gather as gather_there
 from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.commit import MOST_COMMITS
 from kit.remote.ssh.program import ARGV
 from tests.fakes import git_server
 from tests.fakes import repository as repositories
@@ -61,7 +61,7 @@ class Head:
             return gather(wanted, fetched.commit_of(wanted), place, self.said.append)
         finally:
             # The program may still be removing what it needs no more.
-            until(lambda: not list(self.store.glob("git/*/tree-*")))
+            until(lambda: not list(self.store.glob("git/tree-*")))
 
     def has(self, snapshot: Snapshot) -> dict[str, bytes]:
         """Return the files of the snapshot, by path, as the store has them."""
@@ -221,9 +221,61 @@ def test_what_the_head_cannot_fetch(head: Head, origin: Path, tmp_path: Path, mo
         git(origin, "update-index", "--add", "--cacheinfo", f"100644,{blob},weights.bin")
         git(origin, "commit", "-qm", "pointer")
         assert refusal(url) == "the commit has files of Git LFS"
-        git(origin, "update-index", "--add", "--cacheinfo", f"160000,{commit},lib")
-        git(origin, "commit", "-qm", "module")
-        assert refusal(url) == "the commit has submodules"
+        git(origin, "reset", "-q", "--hard", commit)
+        add_modules(origin, {"lib": ("git@example.com:lib.git", commit)})
+        assert refusal(url) == "its submodule lib: transport 'ssh' not allowed"
+        add_modules(origin, {"lib": (str(origin), commit)})
+        assert refusal(url) == "its submodule lib: transport 'file' not allowed"
+        add_modules(origin, {"lib": ("../../gone/.git", commit)})
+        assert refusal(url).startswith("its submodule lib: repository 'http")
+        # This machine asks for none of these URLs for a host. But one that is asked refuses them.
+        place = Place(login=HEAD, store=str(head.store))
+        for other, protocol in ((str(origin), "file"), (f"file://{origin}", "file"), ("ssh://example.com/net", "ssh")):
+            with pytest.raises(NotGatheredError, match=f"transport '{protocol}' not allowed"):
+                gather(Repository(url=other, ref=""), commit, place, head.said.append)
+
+
+def add_modules(origin: Path, modules: Mapping[str, tuple[str | None, str]]) -> str:
+    """Commit submodules: by path, their URL and commit. None as URL: .gitmodules does not name them."""
+    lines = [f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n' for path, (url, _) in modules.items() if url]
+    repositories.write(origin, {".gitmodules": "".join(lines)})
+    git(origin, "add", ".gitmodules")
+    for path, (_, commit) in modules.items():
+        git(origin, "update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
+    git(origin, "commit", "-qm", "modules")
+    return git(origin, "rev-parse", "HEAD")
+
+
+def test_submodules_come_along(head: Head, origin: Path, server: str) -> None:
+    served = origin.parent
+    deep = repositories.repository(served / "deep", {"deep.py": "deep"})
+    inner = repositories.repository(served / "inner", {"inner.py": "old", "own/.kitignore": "*"})
+    empty = repositories.repository(served / "empty")
+    old = add_modules(inner, {"below/deep": ("../../deep/.git", git(deep, "rev-parse", "HEAD"))})
+    # The commit counts, and not what its branch has become.
+    change(inner.parent / "inner", "new")
+    add_modules(
+        origin,
+        {
+            "lib/inner": ("../../inner/.git", old),
+            "empty": ("../../empty/.git", git(empty, "rev-parse", "HEAD")),
+            "only/left": (None, old),
+            "lib/un\u00e4hnlich": (None, old),
+        },
+    )
+    url = f"http://{LOGIN}@{server}/net/.git"
+    snapshot = head.gather(url)
+    files = head.has(snapshot)
+    assert (files["lib/inner/inner.py"], files["lib/inner/below/deep/deep.py"]) == (b"old", b"deep")
+    mine = fetched.fetch(repository(f"git+{url}"))
+    assert snapshot.manifest == mine.manifest
+    folders = [os.fsdecode(entry.path) for entry in manifest.parse(snapshot.manifest) if entry.kind == manifest.FOLDER]
+    assert folders == ["empty", "lib/un\u00e4hnlich"]
+    assert snapshot.notes == mine.notes
+    assert "so their folders are empty: lib/un\u00e4hnlich, only/left" in snapshot.notes[0]
+    known = gathered.recall(repository(f"git+{url}"), git(origin, "rev-parse", "HEAD"))
+    assert known == replace(snapshot, holder="")
+    assert b"s3cret" not in head.texts()
 
 
 def test_a_head_without_git(head: Head, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +331,7 @@ def test_two_at_once_and_one_after_a_killed_one(head: Head, origin: Path) -> Non
         # What a killed git leaves: its marker, its lock, and files of half a commit.
         (head.repository / "busy").touch()
         (head.repository / "repo" / "shallow.lock").touch()
-        (head.repository / "tree-1" / "files").mkdir(parents=True)
+        (head.store / "git" / "tree-1" / "files").mkdir(parents=True)
         assert head.has(head.gather(f"{url}@{change(origin, 'three')}"))["train.py"] == b"three"
         assert sorted(path.name for path in head.repository.iterdir()) == ["lock", "repo"]
 
@@ -289,7 +341,7 @@ def test_a_repository_begins_again_after_many_commits(head: Head, origin: Path) 
     with git_server.serving(origin.parent, public=True) as address:
         head.gather(f"http://{address}/net/.git@{commits[0]}")
         heads = head.repository / "repo" / "refs" / "heads"
-        for number in range(gather_there.MOST_COMMITS - 1):
+        for number in range(MOST_COMMITS - 1):
             (heads / f"{number:040x}").write_text(f"{commits[0]}\n")
         head.gather(f"http://{address}/net/.git@{commits[1]}")
         assert [path.name for path in heads.iterdir()] == [commits[1]]

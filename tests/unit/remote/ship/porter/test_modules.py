@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.remote.code.modules import Module, modules, resolved
+from kit.remote.ship.porter.modules import Module, modules, resolved
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,21 @@
 """The submodules of a commit: where they are, which commit each one is at, and what git fetches them from."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from typing import Dict, List, NamedTuple, Optional
 
 # git writes `mode object stage TAB path` for each file of an index.
 _GITLINK = "160000"
 _PREFIX = "submodule."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Module:
+class Module(NamedTuple):
     """A submodule. `url` is None if .gitmodules has no address for it, or says that it is not to be fetched."""
 
     path: str
     commit: str
-    url: str | None
+    url: Optional[str]
 
 
-def modules(listed: str, settings: str, base: str) -> list[Module]:
+def modules(listed: str, settings: str, base: str) -> List[Module]:
     """Return the submodules of a commit, by path.
 
     `listed` is what `git ls-files --stage -z` prints, `settings` what `git config --null --list` prints of .gitmodules,
@@ -32,19 +29,20 @@ def modules(listed: str, settings: str, base: str) -> list[Module]:
             links[path] = rest.partition(" ")[0]
     urls = _urls(settings)
     return [
-        Module(path=path, commit=commit, url=resolved(base, urls[path]) if path in urls else None)
+        Module(path, commit, resolved(base, urls[path]) if path in urls else None)
         for path, commit in sorted(links.items())
     ]
 
 
-def _urls(settings: str) -> dict[str, str]:
+def _urls(settings: str) -> Dict[str, str]:
     """Return the URL of each path that .gitmodules names and does not exclude from updates."""
-    named: dict[str, dict[str, str]] = {}
+    named: Dict[str, Dict[str, str]] = {}
     for item in settings.split("\0"):
         key, _, value = item.partition("\n")
-        name, dot, field = key.removeprefix(_PREFIX).rpartition(".")
-        if dot and key.startswith(_PREFIX):
-            named.setdefault(name, {})[field] = value
+        if key.startswith(_PREFIX):
+            name, dot, field = key[len(_PREFIX) :].rpartition(".")
+            if dot:
+                named.setdefault(name, {})[field] = value
     complete = [fields for fields in named.values() if fields.get("path") and fields.get("url")]
     return {fields["path"]: fields["url"] for fields in complete if fields.get("update") != "none"}
 
