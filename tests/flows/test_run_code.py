@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +48,8 @@ class Store:
         self.sent: list[tuple[str, Sequence[str]]] = []
         # Each ship from host to host: what was named, which host gave it, and which were to get it.
         self.given: list[tuple[str, str, Sequence[str]]] = []
+        # What each of these built on.
+        self.bases: list[str | None] = []
         # What the last ship named as needed by runs.
         self.needed: Sequence[str] = ()
         self.before: Callable[[], object] = lambda: None
@@ -84,15 +86,18 @@ class Store:
         cluster: ClusterRecord,
         hosts: Sequence[str],
         *,
+        base: str | None,
         keep: Sequence[str],
     ) -> Any:
         self.needed = keep
         self.given.append((digest, holder, tuple(hosts)))
-        if digest not in self.have.get(holder, set()):
+        self.bases.append(base)
+        if digest not in self.have.get(holder, set()) or base not in {None, *self.have[holder]}:
             raise StepError("does not give the code: it is not here", host=holder)
-        for host in hosts:
-            self.have.setdefault(host, set()).add(digest)
-        return SimpleNamespace(failures={})
+        without = [host for host in hosts if base not in {None, *self.have.setdefault(host, set())}]
+        for host in set(hosts) - set(without):
+            self.have[host].add(digest)
+        return SimpleNamespace(failures={host: BaseMissingError("it is not here", host=host) for host in without})
 
     def _write(self, snapshot: Snapshot) -> None:
         """Let the head have the snapshot, so that the run can start."""
@@ -486,11 +491,14 @@ class Web:
     def run(self, **more: Any) -> Any:
         return self.coded.run(spec={"code": self.code}, code=self.code, **more)
 
-    def bring(self, have: Sequence[str] = ()) -> str:
-        """Bring the code to gpu1, the head, and to gpu2, as far as they do not have it. Return its digest."""
+    def bring(self, have: Sequence[str] = (), others: Mapping[str, Sequence[str]] | None = None) -> str:
+        """Bring the code to gpu1, the head, and to gpu2, as far as they do not have it. Return its digest.
+
+        `others` has the hosts that have other snapshots.
+        """
         context = self.coded.cluster.context(code=self.code)
         taken = codeflow.Taken(self.code, self.coded.cluster.reporter, context)
-        door: Any = SimpleNamespace(code={taken.digest: have}, needed=())
+        door: Any = SimpleNamespace(code={taken.digest: have, **(others or {})}, needed=())
         cluster: Any = SimpleNamespace()
         taken.bring(context, door, cluster, ["gpu2"])
         return taken.digest
@@ -529,6 +537,27 @@ def test_the_head_fetches_a_commit_and_gives_it_to_the_others(web: Web) -> None:
     assert web.bring() == digest
     assert (web.asked, len(web.coded.store.given)) == ([commit, commit], 3)
     assert web.coded.store.sent == []
+
+
+def test_only_what_differs_from_the_last_commit_goes_on(web: Web) -> None:
+    hosts = ("gpu1", "gpu2")
+    first = web.bring()
+    web.change("two\n")
+    second = web.bring(others={"f" * 64: ("gpu1",), first: hosts})
+    assert web.coded.store.bases == [None, first]
+    # gpu2 was replaced, and the head does not know it.
+    web.change("three\n")
+    web.coded.store.have["gpu2"].clear()
+    third = web.bring(others={second: hosts})
+    assert web.coded.store.bases == [None, first, second, None]
+    assert web.coded.store.given[-2:] == [(third, "gpu1", ("gpu1", "gpu2")), (third, "gpu1", ("gpu2",))]
+    # The head itself has forgotten it.
+    web.change("four\n")
+    last = web.bring(others={"e" * 64: hosts})
+    assert web.coded.store.bases[4:] == ["e" * 64, None]
+    assert all(last in web.coded.store.have[host] for host in hosts)
+    assert web.coded.store.sent == []
+    assert not web.coded.cluster.reporter.warnings
 
 
 def test_a_head_alone_only_writes_down_that_it_has_the_commit(web: Web) -> None:

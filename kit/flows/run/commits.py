@@ -102,7 +102,10 @@ def _bring_gathered(
         if again.digest != snapshot.digest:
             return False
     if lacking != [head]:
-        return from_host(context, snapshot.digest, head, cluster, lacking, needed=door.needed)
+        # The newest snapshot that all of them have.
+        others = {name: have for name, have in (door.code or {}).items() if name != snapshot.digest}
+        base = next((name for name, have in others.items() if {head, *lacking} <= set(have)), None)
+        return from_host(context, snapshot.digest, head, cluster, lacking, base=base, needed=door.needed)
     from kit.remote.ship.porter.manifest import EMPTY  # noqa: PLC0415
 
     # A pack with nothing but the snapshot's name: the head writes down that it has it.

@@ -72,19 +72,33 @@ def with_head(context: Context, hosts: Sequence[str]) -> list[str]:
 
 
 def from_host(
-    context: Context, digest: str, holder: str, cluster: ClusterRecord, hosts: Sequence[str], *, needed: Sequence[str]
+    context: Context,
+    digest: str,
+    holder: str,
+    cluster: ClusterRecord,
+    hosts: Sequence[str],
+    *,
+    base: str | None = None,
+    needed: Sequence[str],
 ) -> bool:
     """Bring the snapshot from the store of the host `holder` to `hosts`. Return False if it does not give it.
 
+    `base`: a snapshot that all of them should have, so only the difference goes. Those that lack it get everything.
     Raises the error of the first host that cannot take it.
     """
+    from kit.remote.ship.faults import BaseMissingError  # noqa: PLC0415
+
     try:
-        failures = _ship_stored(context, digest, holder, cluster, hosts, keep=needed).failures
+        failures = _ship_stored(context, digest, holder, cluster, hosts, base=base, keep=needed).failures
     except StepError as error:
-        context.reporter.report(Warned(text=f"{holder} {error.message}", hint="kit looks for the code on this machine"))
-        return False
-    raise_first(context, failures, hosts)
-    return True
+        if base is None:
+            text, hint = f"{holder} {error.message}", "kit looks for the code on this machine"
+            context.reporter.report(Warned(text=text, hint=hint))
+            return False
+        return from_host(context, digest, holder, cluster, hosts, needed=needed)
+    without = [host for host, error in failures.items() if isinstance(error, BaseMissingError)]
+    raise_first(context, {host: error for host, error in failures.items() if host not in without}, hosts)
+    return not without or from_host(context, digest, holder, cluster, without, needed=needed)
 
 
 def shipped(
@@ -136,6 +150,7 @@ def _ship_stored(
     cluster: ClusterRecord,
     hosts: Sequence[str],
     *,
+    base: str | None,
     keep: Sequence[str],
 ) -> Shipped:
     from kit.remote.ship.broadcast import ship_stored  # noqa: PLC0415
@@ -152,6 +167,7 @@ def _ship_stored(
         targets=_targets(context, cluster, others),
         confirm=head,
         reporter=context.reporter,
+        base=base,
         keep=keep,
     )
 

@@ -92,13 +92,15 @@ def ship_stored(
     targets: Sequence[Target],
     confirm: str,
     reporter: Reporter,
+    base: str | None = None,
     keep: Sequence[str] = (),
 ) -> Shipped:
     """Bring the snapshot `digest` from the store of the host `source` to every target, as `ship_code` does.
 
-    No byte of it comes from this machine. Raises StepError if the source does not give it.
+    No byte of it comes from this machine. Targets have the snapshot `base`. Raises StepError if the source does not
+    give it.
     """
-    there = CodeThere(digest=digest, store=store, keep=keep)
+    there = CodeThere(digest=digest, store=store, base=base, keep=keep)
     with closing(_Ship(owner, targets, reporter, there=there, source=source, confirm=confirm)) as this_ship:
         return this_ship.run()
 

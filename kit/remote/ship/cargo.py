@@ -62,11 +62,13 @@ class ImageThere(Struct, frozen=True, kw_only=True):
 class CodeThere(Struct, frozen=True, kw_only=True):
     """A snapshot in the folder `store` of another host. `question` is as of an image.
 
-    Hosts keep the snapshots `keep` when they remove old ones.
+    All hosts have the snapshot `base`, so that only what differs from it goes; None: everything goes. Hosts keep the
+    snapshots `keep` when they remove old ones.
     """
 
     digest: str
     store: str
+    base: str | None = None
     keep: Sequence[str] = ()
 
     @property
@@ -79,7 +81,7 @@ class CodeThere(Struct, frozen=True, kw_only=True):
 
     @property
     def question(self) -> Mapping[str, Any]:
-        return {"code": {"digest": self.digest, "base": None, "store": self.store, "keep": list(self.keep)}}
+        return {"code": {"digest": self.digest, "base": self.base, "store": self.store, "keep": list(self.keep)}}
 
     def cargo(self, report: Report) -> Cargo | None:
         """Return the code as cargo, if this report answers the question. Raises OddAnswer."""

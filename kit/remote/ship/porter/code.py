@@ -71,14 +71,14 @@ class Cargo:
         return time.monotonic() - start
 
     def pack(self) -> Tuple[str, int]:
-        """Write the snapshot of this host's store as a pack without a base, a layer of a ship that begins now.
+        """Write the snapshot of this host's store as a pack on its base, a layer of a ship that begins now.
 
-        Return its SHA-256 and its size in bytes. Raises Refused if the snapshot is not here with all its bytes.
+        Return its SHA-256 and its size in bytes. Raises Refused if the snapshot is not here with all its bytes, or its
+        base is not.
         """
         if not self._store.is_whole(self._digest):
             raise Refused("base", "the snapshot {} is not here".format(self._digest[:12]))
-        with open(self._store.manifest(self._digest), "rb") as file:
-            change = delta.between(manifest.EMPTY, file.read())
+        change = delta.between(self._base_text(), self._text(self._digest))
         seen = hashlib.sha256()
         # A name that no layer has, so what a killed porter left of it goes with the next ship.
         partial = names.below(self.folder, "pack.part")
@@ -88,12 +88,26 @@ class Cargo:
                 seen.update(data)
                 pack.write(data)
 
-            write(delta.pack_head(self._digest, None, change))
+            write(delta.pack_head(self._digest, self._base or None, change))
             for digest, size in change.objects:
                 self._copy_object(digest, size, write)
             total = pack.tell()
         os.rename(partial, names.below(self.folder, seen.hexdigest()))
         return seen.hexdigest(), total
+
+    def _text(self, digest: str) -> bytes:
+        """Return the manifest of a snapshot. Raises Refused if it is not here, or is damaged."""
+        try:
+            with open(self._store.manifest(digest), "rb") as file:
+                text = file.read()
+        except FileNotFoundError:
+            text = b""
+        if manifest.digest(text) != digest:
+            raise Refused("base", "the snapshot {} is not here".format(digest[:12]))
+        return text
+
+    def _base_text(self) -> bytes:
+        return self._text(self._base) if self._base else manifest.EMPTY
 
     def _copy_object(self, digest: str, size: int, write: Callable[[bytes], None]) -> None:
         """Pass the bytes of an object to `write`. Forget it if they are not what its name says. Raises Refused."""

@@ -21,6 +21,7 @@ from kit.events import HostStep, Note
 from kit.model.code import Snapshot
 from kit.model.host import Login
 from kit.model.text import size
+from kit.model.values import replace
 from kit.remote.code.snapshot import take
 from kit.remote.ship import porters, progress
 from kit.remote.ship.broadcast import ship_code, ship_stored
@@ -64,9 +65,12 @@ class Cluster:
             reporter=self.reporter,
         )
 
-    def ship_from(self, source: str, snapshot: Snapshot, hosts: tuple[str, ...]) -> Shipped:
+    def ship_from(
+        self, source: str, snapshot: Snapshot, hosts: tuple[str, ...], *, base: Snapshot | None = None
+    ) -> Shipped:
         return ship_stored(
             snapshot.digest,
+            base=base.digest if base else None,
             source=target(source),
             store="code",
             owner="mine",
@@ -193,6 +197,23 @@ def test_code_comes_from_a_host_that_has_it(cluster: Cluster, source: str, other
     assert re.fullmatch(rf"code: went from {source} to 2 hosts in .+ s", cluster.reporter.of(Note)[-1].text)
     # Not even the source keeps the pack.
     assert all(not (cluster.store(host) / "incoming").exists() for host in HOSTS)
+
+
+def test_only_what_differs_from_the_last_snapshot_goes_from_host_to_host(cluster: Cluster) -> None:
+    (cluster.code / "big").write_bytes(bytes(range(256)) * 20_000)
+    first = take(cluster.code)
+    cluster.ship(first, hosts=("head", "one"))
+    (cluster.code / "train.py").write_text("print('again')\n")
+    second = take(cluster.code)
+    cluster.ship(second, hosts=("head",))
+    shipped = cluster.ship_from("head", second, ("one", "two"), base=first)
+    # This one lacks the base, so it needs everything.
+    assert list(shipped.failures) == ["two"]
+    assert isinstance(shipped.failures["two"], BaseMissingError)
+    assert cluster.has("one", second)
+    assert cluster.confirmed(second) == ["head", "one"]
+    with pytest.raises(StepError, match="is not here"):
+        cluster.ship_from("head", second, ("two",), base=replace(first, digest="f" * 64))
 
 
 def test_a_host_that_does_not_have_the_code_cannot_give_it(cluster: Cluster) -> None:

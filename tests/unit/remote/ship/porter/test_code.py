@@ -292,6 +292,22 @@ def test_a_store_gives_what_it_took(host: Host, tmp_path: Path) -> None:
     assert names_in(other.store / "objects") == names_in(host.store / "objects")
 
 
+def test_a_store_gives_what_differs_from_an_older_snapshot(host: Host, tmp_path: Path) -> None:
+    after: Tree = {**TREE, b"train.py": b"print('again')\n"}
+    first, second = sha(manifest_of(TREE)), sha(manifest_of(after))
+    host.take(pack_of(TREE), first)
+    host.take(pack_of(after, TREE), second, first)
+    cargo = code.Cargo({"digest": second, "base": first, "store": str(host.store)}, [])
+    name, _ = cargo.pack()
+    assert (Path(cargo.folder) / name).read_bytes() == pack_of(after, TREE)
+    for base in ("f" * 64, second):
+        (host.store / "manifests" / second).write_bytes(manifest_of(after) + b"x" * (base == second))
+        lacking = code.Cargo({"digest": second, "base": base, "store": str(host.store)}, [])
+        with pytest.raises(code.Refused, match="is not here") as error:
+            lacking.pack()
+        assert error.value.kind == "base"
+
+
 def test_a_store_gives_nothing_that_it_does_not_have(host: Host) -> None:
     digest = sha(manifest_of(TREE))
     lacking = code.Cargo({"digest": digest, "base": None, "store": str(host.store)}, [])
