@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import git_server
 from tests.fakes.repository import git, repository
 from tests.integration.rig import VM, Cluster, everywhere, until
 
@@ -206,3 +207,58 @@ def test_a_folder_that_cannot_be_sent_starts_nothing(cluster: Cluster, folder: P
     assert refused.returncode == 2
     assert "out" in refused.stderr
     assert "→" in refused.stderr
+
+
+def test_the_head_fetches_a_commit_with_your_login(cluster: Cluster, tmp_path: Path) -> None:
+    """A private repository with a submodule: the head fetches both, and no disk of a VM gets the login."""
+    lib = repository(tmp_path / "served" / "lib", {"more.txt": "more\n"})
+    origin = repository(tmp_path / "served" / "net", {"train.py": TRAIN.format(word="first")})
+    module = '[submodule "data"]\n\tpath = data\n\turl = ../../lib/.git\n'
+    (origin / ".gitmodules").write_text(module)
+    git(origin, "update-index", "--add", "--cacheinfo", f"160000,{git(lib, 'rev-parse', 'HEAD')},data")
+    git(origin, "add", ".gitmodules")
+    git(origin, "commit", "-qm", "data")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    gateway = f"{cluster.head.address.rpartition('.')[0]}.1"
+    with git_server.serving(origin.parent, address=gateway) as address:
+        run = ("run", "--np", "8", "--code", f"git+http://{git_server.LOGIN}@{address}/net/.git@main", "--")
+        first = cluster.kit(*run, "python3", "train.py", **cache)
+        assert first.returncode == 0, first.stderr
+        printed(first.stdout, "first")
+        commit = git(origin, "rev-parse", "HEAD")
+        assert f"code: gpu1 fetched commit {commit[:10]} of http://{address}/net/.git in" in first.stderr
+        assert "code: went from gpu1 to 3 hosts in" in first.stderr
+
+        again = cluster.kit(*run, "python3", "train.py", **cache)
+        printed(again.stdout, "first")
+        assert "fetched" not in again.stderr
+
+        (origin / "train.py").write_text(TRAIN.format(word="second"))
+        git(origin, "commit", "-qm", "second", "train.py")
+        second = cluster.kit(*run, "python3", "train.py", **cache)
+        printed(second.stdout, "second")
+        # A host that was replaced, and a head that was.
+        for host in (cluster.hosts[3], cluster.head):
+            host.text("rm", "-rf", f"/opt/kit/{cluster.name}/code")
+            assert cluster.kit("run", "--again", "latest", **cache).returncode in (0, 4)
+            lost = cluster.kit("run", "--again", "latest", **cache)
+            assert lost.returncode == 0, lost.stderr
+            printed(lost.stdout, "second")
+    # This machine has no file of it.
+    assert sorted(path.name for path in (tmp_path / "cache" / "kit" / "git").glob("*/*")) == ["known"]
+    secret = git_server.LOGIN.partition(":")[2]
+    look = 'grep -rlF "$1" /opt/kit /root /tmp /var/log /home 2>/dev/null || true'
+    assert set(everywhere(cluster.hosts, lambda host: host.script(look, secret)).values()) == {""}
+    assert secret not in "".join((first.stderr, again.stderr, second.stderr))
+
+
+def test_this_machine_fetches_what_the_head_cannot_reach(cluster: Cluster, tmp_path: Path) -> None:
+    files = {"train.py": TRAIN.format(word="first"), "data/more.txt": "more\n"}
+    origin = repository(tmp_path / "served" / "net", files)
+    with git_server.serving(origin.parent, public=True) as address:
+        source = f"git+http://{address}/net/.git"
+        done = cluster.kit("run", "--np", "8", "--code", source, "--", "python3", "train.py")
+        assert done.returncode == 0, done.stderr
+        printed(done.stdout, "first")
+        assert f"code: gpu1 cannot fetch http://{address}/net/.git: " in done.stderr
+        assert "this machine fetches it" in done.stderr
