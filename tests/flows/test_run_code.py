@@ -464,7 +464,7 @@ def test_a_folder_that_is_no_code_starts_nothing(
 
 
 class Web:
-    """A repository on the web, and a head that fetches from it. `asked` has the commits that it was asked for.
+    """A repository on the web, and a head that fetches from it. `asked` has the commits that it had to fetch.
 
     `refusal` is why it cannot fetch, or ''.
     """

@@ -30,6 +30,7 @@ from kit.remote.code.environment import environment
 from kit.remote.code.snapshot import take
 from kit.remote.code.turns import Say
 from kit.remote.machine.cache import cache, make
+from kit.remote.ship.porter.git import STALL_S
 from kit.remote.ship.porter.modules import Module, modules
 
 _TREES = 5
@@ -273,7 +274,8 @@ def _git(
 
     `started` gets the number of git's process.
     """
-    quiet = ("-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false")
+    stalls = ("-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={STALL_S}")
+    quiet = ("-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false", *stalls)
     try:
         with subprocess.Popen(
             ["git", *quiet, *words],

@@ -32,7 +32,7 @@ from kit.remote.code import faults, manifests
 from kit.remote.code.fetched import Lacks, facts, folder_of, notes_of
 from kit.remote.code.limits import too_large
 from kit.remote.code.listing import chosen
-from kit.remote.code.logins import GitLogin, is_on_web, login_for, login_in, rewritten
+from kit.remote.code.logins import GitLogin, is_on_web, is_public, login_for, login_in, rewritten
 from kit.remote.machine.cache import cache, keep_latest, write
 from kit.remote.ship.faults import CODE, ended
 from kit.remote.ship.porter import delta as deltas
@@ -257,7 +257,7 @@ class _Talk:
             login = self.login and {"name": self.login.name, "password": self.login.password.reveal().decode()}
             report = self._ask(op="fetch", url=self._url, commit=commit, store=self._place.store, login=login)
             if report.kind == "login" and self.login is None:
-                self.login = login_for(url)
+                self.login = None if is_public(url) else login_for(url)
                 if self.login is not None:
                     continue
             if report.listed is None:

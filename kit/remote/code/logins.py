@@ -42,6 +42,11 @@ def login_in(url: str) -> GitLogin | None:
     return GitLogin(name=unquote(parts.username or ""), password=Secret(unquote(parts.password).encode()))
 
 
+def is_public(url: str) -> bool:
+    """Return whether the repository answers without a login. Then no host needs one, whatever it says."""
+    return bool(_git("-c", "credential.helper=", "ls-remote", "--", without_login(url), "HEAD"))
+
+
 def login_for(url: str) -> GitLogin | None:
     """Ask your git's credential helpers for the login of a URL. None if they have none: git asks nobody."""
     parts = urlsplit(url)

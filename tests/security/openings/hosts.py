@@ -13,6 +13,7 @@ _TOP = "From a VM to `kit top`"
 _SETUP = "From a VM to `kit setup`"
 _SBOM = "From an image to the engine"
 _PLUGIN = "From an image in `nccl.plugin` to a VM"
+_REPOSITORY = "From a repository, and from the head that fetches it, to your login"
 
 _PORTER_TESTS = ("security/test_porter.py", "-k")
 _COPIES = (
@@ -63,6 +64,49 @@ _COPIES = (
         old="if self.at != self.size or self._hash.hexdigest() != self.layer:",
         new="if self.at != self.size:",
         tests=(*_PORTER_TESTS, "other_bytes"),
+    ),
+)
+_GATHERED = ("unit/remote/code/test_gathered.py", "-k")
+_REPOSITORIES = (
+    Opening(
+        border=_REPOSITORY,
+        what="a credential helper of the head gets the login",
+        file="kit/remote/ship/porter/git.py",
+        old=', "credential.helper="]',
+        new="]",
+        tests=(*_GATHERED, "only_if_the_repository_wants_one"),
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="git gives the login to every host",
+        file="kit/remote/ship/porter/git.py",
+        old='"credential.{}://{}.helper={}".format(parts.scheme, parts.netloc, _HELPER)',
+        new='"credential.helper={}".format(_HELPER)',
+        tests=(*_GATHERED, "host_of_the_repository_alone"),
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="the head's git reads folders of the head",
+        file="kit/remote/ship/porter/git.py",
+        old='PROTOCOLS = "http:https:git"',
+        new='PROTOCOLS = "http:https:git:file"',
+        tests=(*_GATHERED, "head_cannot_fetch"),
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="a head gets the login for a public repository",
+        file="kit/remote/code/gathered.py",
+        old="None if is_public(url) else login_for(url)",
+        new="login_for(url)",
+        tests=(*_GATHERED, "needs_none"),
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="kit believes any list of a commit's files",
+        file="kit/remote/code/gathered.py",
+        old="        manifest.parse(text)\n",
+        new="",
+        tests=(*_GATHERED, "list_of_files"),
     ),
 )
 _STAGER = ("unit/images/test_stager_parts.py", "-k", "header_of_a_piece")
@@ -367,6 +411,7 @@ _LISTED = (
 
 OPENINGS: tuple[Opening, ...] = (
     *_COPIES,
+    *_REPOSITORIES,
     *_PASSED,
     *_FED,
     *_ANSWERED,

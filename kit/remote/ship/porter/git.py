@@ -1,6 +1,6 @@
 """git on this host: it fetches a commit of a repository, without the history, and writes its files to a folder.
 
-The files come from whoever may push to that repository. So git runs no hook, and fetches over no other protocol.
+The files come from anybody who may push to that repository. So git runs no hook, and fetches over no other protocol.
 A login is in the environment of git alone, and git gives it to the host of the repository alone. No file has it, and no
 command line.
 """
@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 # No ssh: the keys for it are on the operator's machine. No folder of this host.
 PROTOCOLS = "http:https:git"
 _ASK_S, FETCH_S = 120.0, 1800.0
+# A server that sends nothing for so long is given up. One that works on a pack sends something every five seconds.
+STALL_S = 60
 _NAME, _PASSWORD = "KIT_GIT_NAME", "KIT_GIT_PASSWORD"
 _HELPER = '!f() {{ [ "$1" != get ] || printf "username=%s\\npassword=%s\\n" "${}" "${}"; }}; f'.format(_NAME, _PASSWORD)
 _NO_LOGIN = ("Authentication failed", "could not read Username", "could not read Password", "error: 401", "error: 403")
@@ -84,6 +86,7 @@ class Git:
     def _settings(self) -> List[str]:
         # The empty helper removes those of this host: one of them could write the login to its disk.
         settings = ["gc.auto=0", "core.hooksPath=/dev/null", "core.autocrlf=false", "credential.helper="]
+        settings += ["http.lowSpeedLimit=1", "http.lowSpeedTime={}".format(STALL_S)]
         if self._login is not None:
             parts = urlsplit(self.url)
             settings.append("credential.{}://{}.helper={}".format(parts.scheme, parts.netloc, _HELPER))

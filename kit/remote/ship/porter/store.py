@@ -20,7 +20,7 @@ MOST, KEPT = 64, 48
 
 
 class Store:
-    """The store in a folder of this host. Whoever changes it holds the folder of a ship (hold.py)."""
+    """The store in a folder of this host. A program that changes it holds the folder of a ship (hold.py)."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

@@ -29,8 +29,10 @@ from kit.model.values import replace
 from kit.remote.code import fetched, gathered, limits
 from kit.remote.code.gathered import Listed, NotGatheredError, Place, gather
 from kit.remote.ship import porters
+from kit.remote.ship.porter import git as git_there
 from kit.remote.ship.porter import manifest
 from kit.remote.ship.porter.commit import MOST_COMMITS
+from kit.remote.ship.porter.git import Failed
 from kit.remote.ssh.program import ARGV
 from tests.fakes import git_server
 from tests.fakes import repository as repositories
@@ -178,6 +180,27 @@ def test_your_git_gives_the_login_only_if_the_repository_wants_one(
     assert b"s3cret" not in head.texts()
 
 
+def test_a_host_gets_no_login_for_a_repository_that_needs_none(
+    head: Head, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = tmp_path / "helper"
+    helper.write_text(f"#!/bin/sh\ncat >>{tmp_path}/asked; echo username=me; echo password=s3cret\n")
+    helper.chmod(0o755)
+    for name, value in {"COUNT": "1", "KEY_0": "credential.helper", "VALUE_0": str(helper)}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    report = json.dumps({"failed": "could not read Username", "kind": "login"})
+    answer(monkeypatch, report)
+    with git_server.serving(origin.parent, public=True) as address, pytest.raises(NotGatheredError, match="Username"):
+        head.gather(f"http://{address}/net/.git")
+    assert not (tmp_path / "asked").exists()
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    """Let the head answer this line to its first order."""
+    monkeypatch.setattr(porters, "openssh_argv", lambda login, **_: ("sh", "-c"))
+    monkeypatch.setattr(porters, "as_root", lambda argv: f"printf '%s\\n' '{line}'; cat >/dev/null")
+
+
 def test_a_head_without_a_login_says_so(head: Head, server: str, origin: Path) -> None:
     commit = git(origin, "rev-parse", "HEAD")
     for login in ("", "me:wrong@"):
@@ -276,6 +299,16 @@ def test_submodules_come_along(head: Head, origin: Path, server: str) -> None:
     known = gathered.recall(repository(f"git+{url}"), git(origin, "rev-parse", "HEAD"))
     assert known == replace(snapshot, holder="")
     assert b"s3cret" not in head.texts()
+
+
+def test_the_login_goes_to_the_host_of_the_repository_alone(
+    head: Head, origin: Path, server: str, tmp_path: Path
+) -> None:
+    other = repositories.repository(tmp_path / "other" / "lib", {"lib.py": "lib"})
+    with git_server.serving(other.parent) as elsewhere:
+        add_modules(origin, {"lib": (f"http://{elsewhere}/lib/.git", git(other, "rev-parse", "HEAD"))})
+        with pytest.raises(NotGatheredError, match="its submodule lib: could not read Username"):
+            head.gather(f"http://{LOGIN}@{server}/net/.git")
 
 
 def test_a_head_without_git(head: Head, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,6 +417,16 @@ def processes() -> list[str]:
     return lines
 
 
+def test_a_server_that_sends_nothing_is_given_up(head: Head, origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git_there, "STALL_S", 1)
+    go = threading.Event()
+    with git_server.serving(origin.parent, public=True, wait=lambda: go.wait(60)) as address:
+        with pytest.raises(Failed, match="Operation too slow") as error:
+            git_there.Git(f"http://{address}/net/.git", None).run("ls-remote", "--", f"http://{address}/net/.git")
+        go.set()
+    assert error.value.kind == "git"
+
+
 LINE = manifest.file_line(0o644, "a" * 64, 3, b"train.py")
 
 
@@ -430,8 +473,7 @@ def test_a_list_that_is_not_base64() -> None:
 def test_an_odd_host_is_an_error_of_that_host(
     head: Head, origin: Path, monkeypatch: pytest.MonkeyPatch, text: str, shown: str
 ) -> None:
-    monkeypatch.setattr(porters, "openssh_argv", lambda login, **_: ("sh", "-c"))
-    monkeypatch.setattr(porters, "as_root", lambda argv: f"printf '%s\\n' '{text}'; cat >/dev/null")
+    answer(monkeypatch, text)
     wanted = Repository(url="https://example.com/net.git", ref="")
     with pytest.raises(KitError) as error:
         gather(wanted, "a" * 40, Place(login=HEAD, store=str(head.store)), head.said.append)
