@@ -23,7 +23,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kit.errors import AnswerError, KitError, UnreachableError
+from kit.errors import AnswerError, KitError, NotReadyError, UnreachableError
 from kit.model.answer import OddAnswer, decode
 from kit.model.code import Snapshot
 from kit.model.host import Login
@@ -104,7 +104,7 @@ def gather(source: Repository, commit: str, place: Place, say: Say) -> Snapshot:
     """Have the host fetch the commit into its store. Return the snapshot there.
 
     `say` gets a line if that takes long, and at the end. Raises NotGatheredError if the host cannot fetch it,
-    InputError if the commit cannot be code, and UnreachableError or AnswerError for the host itself.
+    InputError if the commit cannot be code, and UnreachableError, AnswerError or NotReadyError for the host itself.
     """
     url = rewritten(source)
     talk = _Talk(place, without_login(url), say)
@@ -279,6 +279,8 @@ class _Talk:
     def _refused(self, report: Report) -> KitError:
         if report.failed is None:
             raise OddAnswer("it answers something else")
+        if report.kind == "absent":
+            return NotReadyError("no cluster is deployed there", hint="run: kit deploy", host=self._place.login.host)
         # It may be many lines, from another machine.
         why = shown(report.failed.strip().rpartition("\n")[2].encode())
         return NotGatheredError(f"cannot fetch {self._url}: {why}", host=self._place.login.host)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.errors import InputError, KitError
+from kit.errors import InputError, KitError, NotReadyError
 from kit.model.answer import OddAnswer
 from kit.model.code import Snapshot
 from kit.model.host import Login
@@ -234,7 +234,9 @@ def test_what_the_head_cannot_fetch(head: Head, origin: Path, tmp_path: Path, mo
         url = f"http://{address}/net/.git"
         commit = git(origin, "rev-parse", "HEAD")
         head.store = tmp_path / "other" / "code"
-        assert refusal(f"{url}@{commit}") == "no cluster is deployed there"
+        with pytest.raises(NotReadyError, match="no cluster is deployed there"):
+            head.gather(f"{url}@{commit}")
+        assert not (tmp_path / "other").exists()
         head.store = head.cluster / "code"
         assert "not our ref" in refusal(f"{url}@{'0' * 40}")
         pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
