@@ -27,9 +27,14 @@ class Sshd:
         self.port = int(self._listener.getsockname()[1])
         self.extras: list[str] = []
         self.connections = 0
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        # A thread that still waits on a closed socket takes connections of the next one with its number.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
         self._listener.close()
         for transport in self._transports:
             transport.close()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import git_server
 from tests.fakes.repository import git, repository
+from tests.fakes.sshd import Sshd
 from tests.integration.rig import VM, Cluster, everywhere, until
 
 # Each rank prints what it runs, where, and on which host.
@@ -250,6 +255,34 @@ def test_the_head_fetches_a_commit_with_your_login(cluster: Cluster, tmp_path: P
     look = 'grep -rlF "$1" /opt/kit /root /tmp /var/log /home 2>/dev/null || true'
     assert set(everywhere(cluster.hosts, lambda host: host.script(look, secret)).values()) == {""}
     assert secret not in "".join((first.stderr, again.stderr, second.stderr))
+
+
+def test_the_head_fetches_over_ssh_with_keys_that_stay_here(cluster: Cluster, tmp_path: Path) -> None:
+    files = {"train.py": TRAIN.format(word="first"), "data/more.txt": "more\n"}
+    origin = repository(tmp_path / "served" / "net", files)
+    for name in ("host", "mine"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+    gateway = f"{cluster.head.address.rpartition('.')[0]}.1"
+    with contextlib.closing(Sshd(tmp_path / "host", address=gateway)) as sshd:
+        key = " ".join((tmp_path / "host.pub").read_text().split()[:2])
+        (tmp_path / "known").write_text(f"[{gateway}]:{sshd.port} {key}\n")
+        # ssh finds a person's files by the list of users, and not by HOME.
+        config = (f"Host {gateway}", f"IdentityFile {tmp_path}/mine", f"UserKnownHostsFile {tmp_path}/known")
+        (tmp_path / "config").write_text("".join(f"{line}\n" for line in config))
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/config "$@"\n')
+        (tmp_path / "bin" / "ssh").chmod(0o755)
+        path = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SSH_AUTH_SOCK": ""}
+        source = f"git+ssh://git@{gateway}:{sshd.port}{origin}@main"
+        done = cluster.kit("run", "--np", "8", "--code", source, "--", "python3", "train.py", **path)
+        assert done.returncode == 0, done.stderr
+        printed(done.stdout, "first")
+        assert re.search(r"code: gpu1 fetched commit .* in \d+\.\d s, with your SSH keys", done.stderr)
+        # One connection to see which commit that is, and one of the head.
+        assert (sshd.connections, sshd.extras) == (2, [])
+    private = (tmp_path / "mine").read_text().splitlines()[1]
+    look = 'grep -rlF "$1" /opt/kit /root /tmp 2>/dev/null || true'
+    assert cluster.head.script(look, private) == ""
 
 
 def test_this_machine_fetches_what_the_head_cannot_reach(cluster: Cluster, tmp_path: Path) -> None:

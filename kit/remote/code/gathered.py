@@ -33,18 +33,20 @@ from kit.remote.code.fetched import Lacks, facts, folder_of, notes_of
 from kit.remote.code.limits import too_large
 from kit.remote.code.listing import chosen
 from kit.remote.code.logins import GitLogin, is_on_web, is_public, login_for, login_in, rewritten
+from kit.remote.code.sshkeys import Agent, NoWayError, way_to
 from kit.remote.machine.cache import cache, keep_latest, write
 from kit.remote.ship.faults import CODE, ended
 from kit.remote.ship.porter import delta as deltas
 from kit.remote.ship.porter import manifest
 from kit.remote.ship.porter.delta import Delta
+from kit.remote.ship.porter.git import SshAddress, ssh_address
 from kit.remote.ship.porter.manifest import shown
 from kit.remote.ship.porters import FOLDER, FarProgram
 from kit.remote.ssh.openssh import SSH_FAILED
 from kit.remote.ssh.program import package, packed
 
 # In the order in which they import each other.
-MODULES = ("names", "wire", "hold", "manifest", "delta", "store", "git", "modules", "commit", "gather")
+MODULES = ("names", "wire", "hold", "manifest", "delta", "store", "agent", "git", "modules", "commit", "gather")
 # The lines of 200,000 files, in base64.
 _MOST_LINE = 96 << 20
 _MOST_TEXT = 4000
@@ -84,13 +86,16 @@ class Report(Struct, frozen=True, kw_only=True):
     beat: bool = False
     listed: Listed | None = None
     kept: bool = False
+    agent: str | None = None
+    link: int = 0
     failed: str | None = None
     kind: str = ""
 
 
 def is_for_hosts(source: Repository) -> bool:
-    """Return whether a host could fetch from this repository: for others, the keys are on this machine."""
-    return is_on_web(rewritten(source))
+    """Return whether a host could fetch from this repository, which is no folder of this machine."""
+    url = rewritten(source)
+    return is_on_web(url) or ssh_address(url) is not None
 
 
 class _Known(Struct, frozen=True, kw_only=True):
@@ -122,7 +127,7 @@ def gather(source: Repository, commit: str, place: Place, say: Say) -> Snapshot:
     manifests.remember(digest, text)
     known = _Known(digest=digest, notes=notes_of(Lacks(modules=[shown(os.fsencode(path)) for path in listed.without])))
     _remember(source, commit, known)
-    with_login = ", with your login" if talk.login else ""
+    with_login = ", with your login" if talk.login else ", with your SSH keys" if talk.agent else ""
     what = f"commit {commit[:_SHORT]} of {without_login(source.url)}"
     say(f"code: {place.login.host} fetched {what} in {talk.seconds:.1f} s{with_login}")
     return _made(source, commit, text, known.notes, holder=place.login.host)
@@ -231,6 +236,8 @@ class _Talk:
 
     def __init__(self, place: Place, url: str, say: Say) -> None:
         self.login: GitLogin | None = None
+        self.agent: Agent | None = None
+        self._server: dict[str, Any] | None = None
         self._place = place
         self._url = url
         self._say = say
@@ -253,9 +260,14 @@ class _Talk:
     def fetch(self, commit: str, url: str) -> Listed:
         """Have the commit fetched: without a login, if that is enough. Raises NotGatheredError and OddAnswer."""
         self.login = login_in(url)
+        address = ssh_address(url)
+        if address:
+            self._log_in_over_ssh(address)
         while True:
             login = self.login and {"name": self.login.name, "password": self.login.password.reveal().decode()}
-            report = self._ask(op="fetch", url=self._url, commit=commit, store=self._place.store, login=login)
+            report = self._ask(
+                op="fetch", url=self._url, commit=commit, store=self._place.store, login=login, ssh=self._server
+            )
             if report.kind == "login" and self.login is None:
                 self.login = None if is_public(url) else login_for(url)
                 if self.login is not None:
@@ -263,6 +275,16 @@ class _Talk:
             if report.listed is None:
                 raise self._refused(report)
             return report.listed
+
+    def _log_in_over_ssh(self, address: SshAddress) -> None:
+        """Get an agent with your keys ready, which the host may use for this server. Raises NotGatheredError."""
+        try:
+            way = way_to(address)
+            self.agent = Agent(way)
+        except NoWayError as error:
+            text = f"cannot fetch {self._url} with your keys: {error}"
+            raise NotGatheredError(text, host=self._place.login.host) from error
+        self._server = {"name": way.name, "port": way.port, "user": way.user, "keys": way.keys}
 
     def keep(self, digest: str, delta: Delta) -> None:
         """Have the snapshot of this name stored. Raises NotGatheredError and OddAnswer."""
@@ -273,6 +295,8 @@ class _Talk:
 
     def end(self) -> None:
         """End the program. Nobody waits for that."""
+        if self.agent is not None:
+            self.agent.close()
         self._program.end(keep=False)
         threading.Thread(target=self._program.wait, args=(_END_S,), daemon=True).start()
 
@@ -305,8 +329,18 @@ class _Talk:
                     continue
                 raise ended(self._place.login, self._program, CODE)
             is_there = True
+            if report.agent is not None:
+                self._answer(report.link, report.agent)
+                continue
             if not report.beat:
                 return report
             if not self._said:
                 self._said = True
                 self._say(f"code: {self._place.login.host} fetches {self._url}")
+
+    def _answer(self, link: int, question: str) -> None:
+        """Answer a question to your agent. Raises OddAnswer if the host may not ask any."""
+        if self.agent is None:
+            raise OddAnswer("it asks an SSH agent")
+        answer = self.agent.answer(link, _decoded(question))
+        self._program.order(op="agent", link=link, data=base64.b64encode(answer).decode())

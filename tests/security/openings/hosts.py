@@ -67,6 +67,7 @@ _COPIES = (
     ),
 )
 _GATHERED = ("unit/remote/code/test_gathered.py", "-k")
+_GUARD = ("unit/remote/code/test_guard.py",)
 _REPOSITORIES = (
     Opening(
         border=_REPOSITORY,
@@ -99,6 +100,38 @@ _REPOSITORIES = (
         old="None if is_public(url) else login_for(url)",
         new="login_for(url)",
         tests=(*_GATHERED, "needs_none"),
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="a head may log in to any server with your keys",
+        file="kit/remote/code/guard.py",
+        old="if host_key not in self._keys or not _has_signed(host_key, signature, session):",
+        new="if not _has_signed(host_key, signature, session):",
+        tests=_GUARD,
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="a head says which session is with the server",
+        file="kit/remote/code/guard.py",
+        old="if host_key not in self._keys or not _has_signed(host_key, signature, session):",
+        new="if host_key not in self._keys:",
+        tests=_GUARD,
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="a head gets any signature of your agent",
+        file="kit/remote/code/guard.py",
+        old="if kind == _SIGN and self._is_login(link, message):",
+        new="if kind == _SIGN:",
+        tests=_GUARD,
+    ),
+    Opening(
+        border=_REPOSITORY,
+        what="a head asks your agent although it fetches from the web",
+        file="kit/remote/code/gathered.py",
+        old='            raise OddAnswer("it asks an SSH agent")\n',
+        new="            return\n",
+        tests=("unit/remote/code/test_sshkeys.py", "-k", "may_not_ask"),
     ),
     Opening(
         border=_REPOSITORY,

@@ -136,6 +136,7 @@ class Files:
                 shutil.rmtree(repo)
         if os.path.exists(os.path.join(heads, commit)):
             return
+        self._git.check(url)
         with open(busy, "w"):
             pass
         self._git.run("init", "--quiet", "--bare", repo)

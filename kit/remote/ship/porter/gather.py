@@ -2,18 +2,22 @@
 
 Orders come on standard input, reports go to standard output. Both are lines of JSON.
 
-    {"op": "fetch", "url", "commit", "store", "login"}   fetch it. `login` is {"name", "password"}, or null. The answer:
+    {"op": "fetch", "url", "commit", "store", "login", "ssh"}
+                                                         fetch it. `login` is {"name", "password"}, or null. `ssh` is
+                                                         null, or a server as of git.ssh_command. The answer:
                                                          {"listed": {"lines", "ignore", "without"}}: the lines of a
                                                          manifest with everything in the commit, the text of its
                                                          .kitignore, and the submodules that have no URL
     {"op": "keep", "digest", "remove", "add"}            store the snapshot of this name. The answer: {"kept": true}
+    {"op": "agent", "link", "data"}                      an answer of the operator's SSH agent, to {"agent", "link"}
     {"op": "beat"}                                       the operator is still there
     {"op": "end"}                                        end, as at the end of standard input
 
-Lines, and what is removed and added (delta.py), are in base64. {"beat": true} goes out while git works. If something
-fails, {"failed", "kind"} goes out, and the next order may come: `kind` is git, login (the repository wants one, or
-another one), absent (no cluster is here), lfs, many or odd (the commit has what the operator's machine must fetch),
-disk, system or bug. The program ends when standard input ends, or is silent for a minute.
+Lines, what is removed and added (delta.py), and messages of an agent (agent.py) are in base64. {"beat": true} goes out
+while git works. If something fails, {"failed", "kind"} goes out, and the next order may come: `kind` is git, stopped,
+login (the repository wants one, or another one), absent (no cluster is here), lfs, many or odd (the commit has what the
+operator's machine must fetch), disk, system or bug. The program ends when standard input ends, or is silent for a
+minute.
 
     git/tree-*   in the store: the files of a commit (commit.py), until each of them has its place there
 """
@@ -32,8 +36,9 @@ import traceback
 from typing import Any, BinaryIO, Dict, List, Optional, cast
 
 from . import delta, manifest, names, wire
+from .agent import Agent
 from .commit import Files
-from .git import Failed, Git
+from .git import Failed, Git, known_hosts_text, ssh_command
 from .hold import Hold
 from .store import Store
 
@@ -53,6 +58,7 @@ class Gather:
         self._heard = time.monotonic()
         self._hold = Hold()
         self._git: Optional[Git] = None
+        self._agent: Optional[Agent] = None
         self._store = Store("")
         self._tree = ""
         self._text = b""
@@ -71,7 +77,10 @@ class Gather:
                 self._heard = time.monotonic()
                 if order["op"] == "end":
                     return
-                if order["op"] != "beat":
+                if order["op"] == "agent":
+                    if self._agent is not None:
+                        self._agent.answer(int(order["link"]), base64.b64decode(order["data"]))
+                elif order["op"] != "beat":
                     self._orders.put(order)
         finally:
             if self._git is not None:
@@ -121,14 +130,25 @@ class Gather:
         if not os.path.isdir(os.path.dirname(store)):
             raise Failed("absent", "no cluster is deployed there")
         self._store = Store(store)
-        self._git = Git(str(order["url"]), order["login"])
         names.private(store)
         self._tree = self._new_tree(names.below(store, "git"))
+        self._git = Git(str(order["url"]), order["login"], self._ssh(order["ssh"]) if order["ssh"] else "")
         files = Files(self._git, names.below(store, "git"), self._tree)
         files.write(self._git.url, str(order["commit"]))
         self._text = manifest.join(files.lines())
         answer = {"lines": _packed(self._text), "ignore": _ignore(files), "without": files.without}
         self.say({"listed": answer})
+
+    def _ssh(self, server: Dict[str, Any]) -> str:
+        """Return how git starts ssh for the server. Begin to pass the questions of ssh on to the operator."""
+        known_hosts = names.below(self._tree, "known_hosts")
+        with open(known_hosts, "w") as file:
+            file.write(known_hosts_text(server["keys"]))
+        self._agent = Agent(names.below(self._tree, "agent"), self._ask)
+        return ssh_command(server, self._agent.path, known_hosts)
+
+    def _ask(self, link: int, message: bytes) -> None:
+        self.say({"agent": _packed(message), "link": link})
 
     def _new_tree(self, folder: str) -> str:
         """Make a folder for the files of the commit. Remove those of programs that were killed."""

@@ -2,17 +2,19 @@
 
 The files come from anybody who may push to that repository. So git runs no hook, and fetches over no other protocol.
 A login is in the environment of git alone, and git gives it to the host of the repository alone. No file has it, and no
-command line.
+command line. With SSH, the keys stay with the operator's agent (agent.py).
 """
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import threading
-from typing import Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from urllib.parse import urlsplit
 
-# No ssh: the keys for it are on the operator's machine. No folder of this host.
+# No folder of this host. SSH only with the operator's agent.
 PROTOCOLS = "http:https:git"
 _ASK_S, FETCH_S = 120.0, 1800.0
 # A server that sends nothing for so long is given up. One that works on a pack sends something every five seconds.
@@ -20,6 +22,48 @@ STALL_S = 60
 _NAME, _PASSWORD = "KIT_GIT_NAME", "KIT_GIT_PASSWORD"
 _HELPER = '!f() {{ [ "$1" != get ] || printf "username=%s\\npassword=%s\\n" "${}" "${}"; }}; f'.format(_NAME, _PASSWORD)
 _NO_LOGIN = ("Authentication failed", "could not read Username", "could not read Password", "error: 401", "error: 403")
+
+
+_SSH_URL = re.compile(
+    r"ssh://(?:(?P<user>[^@/]*)@)?(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:/@\[]+))(?::(?P<port>[0-9]{1,5}))?/"
+    r"|(?:(?P<login>[^@/:]+)@)?(?P<short>[^:/@\[-][^:/@\[]*):(?!//|:)"
+)
+# The name of the server in the file of its host keys.
+_ALIAS = "kit-repository"
+_SSH = (
+    *("BatchMode=yes", "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=none", "HostKeyAlias=" + _ALIAS),
+    *("CheckHostIP=no", "UpdateHostKeys=no", "PreferredAuthentications=publickey", "IdentityFile=none"),
+    *("ControlPath=none", "ConnectTimeout=15", "ServerAliveInterval=15", "ServerAliveCountMax=4"),
+)
+
+
+class SshAddress(NamedTuple):
+    """Where a URL of SSH leads. `user` is '' and `port` is 0 where the URL has none."""
+
+    user: str
+    host: str
+    port: int
+
+
+def ssh_address(url: str) -> Optional[SshAddress]:
+    """Return where the URL leads, or None if it is not one of SSH (`ssh://…`, or `user@host:path`)."""
+    match = _SSH_URL.match(url)
+    if match is None:
+        return None
+    user, host = match.group("user") or match.group("login"), match.group("host") or match.group("short")
+    return SshAddress(user or "", host or match.group("six"), int(match.group("port") or 0))
+
+
+def ssh_command(server: Mapping[str, Any], agent: str, known_hosts: str) -> str:
+    """Return how git starts ssh for the server {"name", "port", "user", "keys"}. The file has its host keys."""
+    options = ["HostName=" + str(server["name"]), "Port={}".format(int(server["port"])), "User=" + str(server["user"])]
+    options += ["UserKnownHostsFile=" + known_hosts, "IdentityAgent=" + agent, *_SSH]
+    return " ".join(map(shlex.quote, ["ssh", "-F", "none", *[word for option in options for word in ("-o", option)]]))
+
+
+def known_hosts_text(keys: Sequence[str]) -> str:
+    """Return the text of a file with these host keys, as `ssh_command` needs it."""
+    return "".join("{} {}\n".format(_ALIAS, key) for key in keys)
 
 
 class Failed(Exception):
@@ -31,11 +75,15 @@ class Failed(Exception):
 
 
 class Git:
-    """git for the repository at `url`, with the login {"name", "password"} for its host, or None."""
+    """git for the repository at `url`, with the login {"name", "password"} for its host, or None.
 
-    def __init__(self, url: str, login: Optional[Mapping[str, str]]) -> None:
+    `ssh` is how it starts ssh (ssh_command). Without it, there is no SSH.
+    """
+
+    def __init__(self, url: str, login: Optional[Mapping[str, str]], ssh: str = "") -> None:
         self.url = url
         self._login = login
+        self._ssh = ssh
         self._running: Optional[subprocess.Popen[bytes]] = None
         self._lock = threading.Lock()
         self._stopped = False
@@ -76,6 +124,12 @@ class Git:
             raise _failed(errors.decode("utf-8", "replace"))
         return out
 
+    def check(self, url: str) -> None:
+        """Raise Failed if the URL, of a submodule, leads to another server of SSH than that of the repository."""
+        there, here = ssh_address(url), ssh_address(self.url)
+        if there and (not here or there != here):
+            raise Failed("odd", "{} is on another server".format(url))
+
     def stop(self) -> None:
         """End the git that runs, and start no other one."""
         with self._lock:
@@ -96,12 +150,14 @@ class Git:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "SSH_"))}
         kept.update(
             LC_ALL="C",
-            GIT_ALLOW_PROTOCOL=PROTOCOLS,
+            GIT_ALLOW_PROTOCOL=PROTOCOLS + ":ssh" if self._ssh else PROTOCOLS,
             GIT_TERMINAL_PROMPT="0",
             # Empty, and so above the setting core.askPass.
             GIT_ASKPASS="",
             GIT_LFS_SKIP_SMUDGE="1",
         )
+        if self._ssh:
+            kept.update(GIT_SSH_COMMAND=self._ssh, GIT_SSH_VARIANT="ssh")
         if self._login is not None:
             kept.update({_NAME: self._login["name"], _PASSWORD: self._login["password"]})
         return kept
@@ -116,4 +172,7 @@ def _failed(errors: str) -> Failed:
     lines = [line for line in errors.strip().splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "ERROR:", "error:"))] or lines
     why = fatal[0].partition(": ")[2] or fatal[0] if fatal else "git failed"
+    if "Could not read from remote repository" in why and lines.index(fatal[0]):
+        # What ssh says is before it.
+        why = lines[lines.index(fatal[0]) - 1]
     return Failed("login" if any(word in errors for word in _NO_LOGIN) else "git", why)
