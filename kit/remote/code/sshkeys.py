@@ -137,7 +137,10 @@ class Agent:
         self._folder = tempfile.mkdtemp(prefix="kit-agent-")
         path = f"{self._folder}/agent"
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdin=quiet, stdout=quiet, stderr=quiet)
+        try:
+            self._process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdin=quiet, stdout=quiet, stderr=quiet)
+        except OSError:
+            return ""
         while not _listens(path) and self._process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.01)

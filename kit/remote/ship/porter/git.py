@@ -22,8 +22,6 @@ STALL_S = 60
 _NAME, _PASSWORD = "KIT_GIT_NAME", "KIT_GIT_PASSWORD"
 _HELPER = '!f() {{ [ "$1" != get ] || printf "username=%s\\npassword=%s\\n" "${}" "${}"; }}; f'.format(_NAME, _PASSWORD)
 _NO_LOGIN = ("Authentication failed", "could not read Username", "could not read Password", "error: 401", "error: 403")
-
-
 _SSH_URL = re.compile(
     r"ssh://(?:(?P<user>[^@/]*)@)?(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:/@\[]+))(?::(?P<port>[0-9]{1,5}))?/"
     r"|(?:(?P<login>[^@/:]+)@)?(?P<short>[^:/@\[-][^:/@\[]*):(?!//|:)"
