@@ -246,7 +246,9 @@ def test_a_run_goes_on_through_faults_and_ends_with_the_right_sum(cluster: Clust
         run.saw(faults.NODE_KILLED)
 
         with cut(cluster, "gpu4"):
-            run.wait_for(r"reset: gpu4 left; 4 → 2 ranks; .*; the connection to gpu4 broke", size=2)
+            # Horovod may abort a rank of the others at once. kit notices a cut link only after some seconds.
+            cause = r"(the connection to gpu4 broke|rank \d on gpu2 was killed by SIG(ABRT|SEGV))"
+            run.wait_for(rf"reset: gpu4 left; 4 → 2 ranks; .*; {cause}", size=2)
             run.saw(faults.LINK_CUT)
         run.wait_for(r"reset: gpu4 joined; 2 → 4 ranks", size=4)
 
@@ -330,7 +332,9 @@ def test_a_keras_model_goes_on_through_the_same_faults(cluster: Cluster, code: P
         gpu3.text("docker", "kill", cluster.container(gpu3))
         run.wait_for(r"reset: gpu3 left; 6 → 4 ranks", size=4)
         with cut(cluster, "gpu4"):
-            run.wait_for(r"reset: gpu4 left; 4 → 2 ranks; .*; the connection to gpu4 broke", size=2)
+            # Horovod may abort a rank of the others at once. kit notices a cut link only after some seconds.
+            cause = r"(the connection to gpu4 broke|rank \d on gpu2 was killed by SIG(ABRT|SEGV))"
+            run.wait_for(rf"reset: gpu4 left; 4 → 2 ranks; .*; {cause}", size=2)
         run.wait_for(r"reset: gpu4 joined; 2 → 4 ranks", size=4)
         assert cluster.kit("hosts", "drop", "gpu4").returncode == 0
         run.wait_for(r"reset: gpu4 left; 4 → 2 ranks; \d+\.\d s lost$", size=2)
