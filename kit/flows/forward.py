@@ -74,7 +74,7 @@ def choose(wanted: Sequence[Wanted], where: str, verb: str = "forward") -> list[
     for one in wanted:
         local = one.local or local_ports.free_port(LOOPBACK)
         if not local_ports.is_free(LOOPBACK, local):
-            by = local_ports.holder(local)
+            by = local_ports.holder(LOOPBACK, local)
             other = f"kit {verb} {where} "
             other += f"{_next(local)}:{one.port}" if verb == "forward" else f"--port {_next(local)}"
             why = f"is in use{f' by {by}' if by else ''}"

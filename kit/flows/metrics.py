@@ -46,7 +46,7 @@ def served(context: Context, listen: Address, *, every: float, anywhere: bool = 
     """
     check_address(listen, anywhere=anywhere)
     if listen.port and not is_free(listen.host, listen.port):
-        by = holder(listen.port)
+        by = holder(listen.host, listen.port)
         raise InputError(
             f"port {listen.port} of {listen.host} is in use{f' by {by}' if by else ''}",
             hint=f"choose another: --listen {listen.shown(listen.port + 1)}",

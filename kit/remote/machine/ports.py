@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,9 +31,12 @@ def free_port(address: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def holder(port: int, proc: Path = Path("/proc")) -> str:
-    """Return `name (pid N)` of the program that listens on this port, or '' if this machine does not say it."""
-    inodes = set(_inodes(port, proc))
+def holder(address: str, port: int, proc: Path = Path("/proc")) -> str:
+    """Return `name (pid N)` of the program that listens on this port, or '' if this machine does not say it.
+
+    Programs that listen on the same port of another address are not in the way.
+    """
+    inodes = set(_inodes(address, port, proc))
     if not inodes:
         return ""
     # Other users' processes cannot be read, and some processes end meanwhile.
@@ -43,11 +48,29 @@ def holder(port: int, proc: Path = Path("/proc")) -> str:
     return ""
 
 
-def _inodes(port: int, proc: Path) -> Iterator[str]:
-    """Yield the sockets that listen on this port, as the links in /proc name them."""
+def _inodes(address: str, port: int, proc: Path) -> Iterator[str]:
+    """Yield the sockets that listen on this port of the address, as the links in /proc name them."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (proc / "net" / table).read_text().splitlines()[1:]:
                 words = line.split()
-                if words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port:
+                there, _, number = words[1].rpartition(":")
+                if words[3] == _LISTENING and int(number, 16) == port and _meet(address, _address(there)):
                     yield f"socket:[{words[9]}]"
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Return an address as /proc/net writes it: words of four bytes, each a number of this machine."""
+    words = [int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8)]
+    address = ipaddress.ip_address(b"".join(words))
+    return (address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None) or address
+
+
+def _meet(wanted: str, there: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return whether a program on one of the addresses is in the way of one on the other."""
+    try:
+        here = ipaddress.ip_address(wanted)
+    except ValueError:
+        # A name of this machine.
+        return True
+    return here == there or here.is_unspecified or there.is_unspecified
