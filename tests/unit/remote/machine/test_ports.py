@@ -30,6 +30,8 @@ ME = f"(pid {os.getpid()})"
 )
 def test_who_listens_on_an_address(listens: str, asked: str, *, meets: bool) -> None:
     family = socket.AF_INET6 if ":" in listens else socket.AF_INET
+    if family == socket.AF_INET6 and not is_free("::1", 0):
+        pytest.skip("this machine has no IPv6")
     with socket.create_server((listens, 0), family=family) as server:
         found = holder(asked, server.getsockname()[1])
     assert found.endswith(ME) is meets, found
