@@ -158,41 +158,40 @@ def test_the_next_commit_needs_what_differs_and_the_same_one_nothing(head: Head,
     assert re.fullmatch(pattern, head.said[-1])
 
 
-def test_your_git_gives_the_login_only_if_the_repository_wants_one(
-    head: Head, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give this person's git a credential helper that has the login. Return the file of the questions to it."""
     helper = tmp_path / "helper"
-    helper.write_text(f"#!/bin/sh\ncat >>{tmp_path}/asked; echo username=me; echo password=s3cret\n")
+    helper.write_text(f"#!/bin/sh\ncat >>{tmp_path}/questions; echo username=me; echo password=s3cret\n")
     helper.chmod(0o755)
     for name, value in {"COUNT": "1", "KEY_0": "credential.helper", "VALUE_0": str(helper)}.items():
         monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    return tmp_path / "questions"
+
+
+def test_your_git_gives_the_login_only_if_the_repository_wants_one(head: Head, origin: Path, questions: Path) -> None:
     # A helper of the head would write the login to its disk.
     (head.home / ".gitconfig").write_text(f"[credential]\n\thelper = store --file={head.cluster}/stored\n")
     commit = git(origin, "rev-parse", "HEAD")
     with git_server.serving(origin.parent, public=True) as address:
         head.gather(f"http://{address}/net/.git@{commit}")
-    assert not (tmp_path / "asked").exists()
+    assert not questions.exists()
     with git_server.serving(origin.parent) as address:
         snapshot = head.gather(f"http://{address}/net/.git@{commit}")
-    assert f"host={address}\n" in (tmp_path / "asked").read_text()
+    assert f"host={address}\n" in questions.read_text()
     assert head.has(snapshot)["train.py"] == b"one\n"
     assert head.said[-1].endswith(" s, with your login")
     assert b"s3cret" not in head.texts()
 
 
 def test_a_host_gets_no_login_for_a_repository_that_needs_none(
-    head: Head, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: Head, origin: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    helper = tmp_path / "helper"
-    helper.write_text(f"#!/bin/sh\ncat >>{tmp_path}/asked; echo username=me; echo password=s3cret\n")
-    helper.chmod(0o755)
-    for name, value in {"COUNT": "1", "KEY_0": "credential.helper", "VALUE_0": str(helper)}.items():
-        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
     report = json.dumps({"failed": "could not read Username", "kind": "login"})
     answer(monkeypatch, report)
     with git_server.serving(origin.parent, public=True) as address, pytest.raises(NotGatheredError, match="Username"):
         head.gather(f"http://{address}/net/.git")
-    assert not (tmp_path / "asked").exists()
+    assert not questions.exists()
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, line: str) -> None:

@@ -33,8 +33,8 @@ def test_who_listens_on_an_address(listens: str, asked: str, *, meets: bool) -> 
     if family == socket.AF_INET6 and not is_free("::1", 0):
         pytest.skip("this machine has no IPv6")
     with socket.create_server((listens, 0), family=family) as server:
-        found = holder(asked, server.getsockname()[1])
-    assert found.endswith(ME) is meets, found
+        program = holder(asked, server.getsockname()[1])
+    assert program.endswith(ME) is meets, program
 
 
 def test_a_port_that_is_free(tmp_path: Path) -> None:
