@@ -84,7 +84,7 @@ AFTERMATH = (
         text="Python ended while compiled code still had a thread; often a PyTorch program that ended, by an error or "
         "not, with its process group open",
         hint="read in the lines above it why the program ended; call torch.distributed.destroy_process_group() before "
-        "its end",
+        "its end; where Gloo is used, end it with os._exit(0): Gloo's threads outlive the group",
         says=("terminate called without an active exception",),
         signal="SIGABRT",
     ),

@@ -72,7 +72,7 @@ TAKEN = 'Conflict. The container name "/kit-lab-lab-gpu1" is already in use by c
 def test_a_host_that_the_engine_still_makes_for_a_killed_up_is_waited_for(
     engine_with: Callable[[Api], LabEngine],
 ) -> None:
-    ours = {"Config": {"Labels": dict(wanted().labels)}}
+    ours = {"Config": {"Labels": {"kit.base.packages": "sha256:1", **wanted().labels}}}  # the first is the image's
     api = Api(create_container=[refusal(409, TAKEN)] * 3, inspect_container=[refusal(404, "none")] * 2 + [ours])
     engine_with(api).create(wanted())
     assert api.calls.count("create_container") == 3
