@@ -19,9 +19,11 @@ import pytest
 
 from kit.errors import InputError, StepError
 from kit.events import Silent
+from kit.flows.lab.existing import open_engine
 from kit.flows.lab.fault import lab_fault
 from kit.flows.lab.lab import lab_down, lab_link_rate, lab_status, lab_up
-from kit.model.lab import LABEL, LabSpec, LabStatus
+from kit.model.lab import LABEL, LabSpec, LabStatus, network_name
+from kit.plan import lab as plan
 from kit.remote.lab.fault import names
 from tests.integration import rig
 from tests.integration.rig import CONNECTIONS, ssh
@@ -334,6 +336,27 @@ def test_a_killed_up_is_completed_by_the_next(engine: docker.DockerClient, tmp_p
         lab_down(other, folder=tmp_path, reporter=Silent())
     assert not labeled(engine, other)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_container_of_a_host_is_known_by_its_labels(
+    lab: LabStatus, engine: docker.DockerClient, folder: Path
+) -> None:
+    """The engine adds the image's labels to them."""
+    container = engine.containers.get(f"{network_name(NAME)}-{lab.hosts[0].name}")
+    with open_engine() as of_lab:
+        existing = of_lab.find(NAME)
+        assert existing.network
+        subnets = [network.subnet for network in (existing.network, *existing.more_nics)]
+        image = container.attrs["Config"]["Image"]
+        ours, others = (
+            plan.host_containers(spec(), folder=str(path), image=image, subnets=subnets, public_key="none")[0]
+            for path in (folder, folder / "other")
+        )
+        assert set(ours.labels) < set(container.labels)
+        of_lab.create(ours)
+        with pytest.raises(StepError, match="already in use"):
+            of_lab.create(others)
+    assert engine.containers.get(container.name or "").id == container.id
 
 
 def test_down_leaves_nothing_and_keeps_what_a_person_changed(engine: docker.DockerClient, tmp_path: Path) -> None:
