@@ -25,7 +25,7 @@ from kit.model.repository import Repository
 from kit.model.values import replace
 from kit.remote.code import gathered
 from kit.remote.code.fetched import facts
-from kit.remote.code.gathered import NotGatheredError, Place
+from kit.remote.code.gatherer import NotGatheredError, Place
 from kit.remote.code.pack import Changed, write_pack
 from kit.remote.code.snapshot import take
 from kit.remote.ship.faults import BaseMissingError

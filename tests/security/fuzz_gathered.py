@@ -8,7 +8,7 @@ import json
 from kit.errors import StepError
 from kit.model.answer import OddAnswer
 from kit.model.repository import Repository
-from kit.remote.code import gathered
+from kit.remote.code import gathered, gatherer
 from kit.remote.ship.porter import delta, manifest
 from tests.security import fuzz_code
 
@@ -34,9 +34,9 @@ SAMPLES: tuple[bytes, ...] = (
 def read(answer: bytes) -> None:
     """Read the answer as a report, and as the list in one. A snapshot that kit makes of it has to be valid."""
     try:
-        reports = [gathered.read(_listed(answer))]
+        reports = [gatherer.read(_listed(answer))]
         if not answer.startswith(manifest.HEADER[:3]):
-            reports.append(gathered.read(answer))
+            reports.append(gatherer.read(answer))
         for listed in [report.listed for report in reports if report.listed]:
             text, change = gathered._snapshot(SOURCE, listed)
             manifest.parse(text)

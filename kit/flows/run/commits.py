@@ -20,7 +20,7 @@ from kit.model.values import replace
 from kit.remote.run.door import Door
 
 if TYPE_CHECKING:
-    from kit.remote.code.gathered import Place
+    from kit.remote.code.gatherer import Place
 
 
 def snapshot_of(source: str, reporter: Reporter, context: Context | None = None) -> Snapshot:
@@ -32,7 +32,7 @@ def snapshot_of(source: str, reporter: Reporter, context: Context | None = None)
         from kit.remote.code.snapshot import take  # noqa: PLC0415  (only where a run has code)
 
         return take(Path(source))
-    from kit.remote.code import fetched, gathered  # noqa: PLC0415
+    from kit.remote.code import fetched, gathered, gatherer  # noqa: PLC0415
 
     def say(text: str) -> None:
         reporter.report(Note(text=text))
@@ -45,7 +45,7 @@ def snapshot_of(source: str, reporter: Reporter, context: Context | None = None)
             return known
         try:
             return gathered.gather(wanted, commit, _place(context), say)
-        except gathered.NotGatheredError as error:
+        except gatherer.NotGatheredError as error:
             say(f"code: {error.host} {error.message}; this machine fetches it")
     return fetched.here(wanted, commit, say)
 
@@ -92,11 +92,11 @@ def _bring_gathered(
         return True
     head = context.inventory.head.name
     if head in lacking and snapshot.holder != head:
-        from kit.remote.code import gathered  # noqa: PLC0415
+        from kit.remote.code import gathered, gatherer  # noqa: PLC0415
 
         try:
             again = gathered.gather(wanted, wanted.ref, _place(context), lambda _: None)
-        except gathered.NotGatheredError as error:
+        except gatherer.NotGatheredError as error:
             context.reporter.report(Note(text=f"code: {error.host} {error.message}; this machine fetches it"))
             return False
         if again.digest != snapshot.digest:
@@ -116,6 +116,6 @@ def _bring_gathered(
 
 
 def _place(context: Context) -> Place:
-    from kit.remote.code.gathered import Place  # noqa: PLC0415
+    from kit.remote.code.gatherer import Place  # noqa: PLC0415
 
     return Place(login=context.logins[context.inventory.head.name], store=store_of(context.spec.name))

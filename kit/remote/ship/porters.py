@@ -1,6 +1,6 @@
 """A program on a VM, from the operator's side: OpenSSH brings it there, and carries orders and reports.
 
-A porter is one of them. Another one gathers a commit of a repository (kit.remote.code.gathered).
+A porter is one of them. Another one gathers a commit of a repository (kit.remote.code.gatherer).
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ _REPOSITORIES = (
     Opening(
         border=_REPOSITORY,
         what="a head gets the login for a public repository",
-        file="kit/remote/code/gathered.py",
+        file="kit/remote/code/gatherer.py",
         old="None if is_public(url) else login_for(url)",
         new="login_for(url)",
         tests=(*_GATHERED, "needs_none"),
@@ -128,7 +128,7 @@ _REPOSITORIES = (
     Opening(
         border=_REPOSITORY,
         what="a head asks your agent although it fetches from the web",
-        file="kit/remote/code/gathered.py",
+        file="kit/remote/code/gatherer.py",
         old='            raise OddAnswer("it asks an SSH agent")\n',
         new="            return\n",
         tests=("unit/remote/code/test_sshkeys.py", "-k", "may_not_ask"),

@@ -26,8 +26,9 @@ from kit.model.code import Snapshot
 from kit.model.host import Login
 from kit.model.repository import Repository, repository
 from kit.model.values import replace
-from kit.remote.code import fetched, gathered, limits
-from kit.remote.code.gathered import Listed, NotGatheredError, Place, gather
+from kit.remote.code import fetched, gathered, gatherer, limits
+from kit.remote.code.gathered import gather
+from kit.remote.code.gatherer import Listed, NotGatheredError, Place
 from kit.remote.ship import porters
 from kit.remote.ship.porter import git as git_there
 from kit.remote.ship.porter import manifest
@@ -400,7 +401,7 @@ def test_nothing_goes_on_without_the_operator(head: Head, origin: Path) -> None:
         assert process.stdin
         url = f"http://{address}/net/.git"
         order = {"op": "fetch", "url": url, "commit": commit, "store": str(head.store), "login": None, "ssh": None}
-        process.stdin.write(gathered.program() + json.dumps(order).encode() + b"\n")
+        process.stdin.write(gatherer.program() + json.dumps(order).encode() + b"\n")
         process.stdin.flush()
         assert waiting.wait(60)
         process.stdin.close()
@@ -460,7 +461,7 @@ def test_a_list_of_files_that_is_none(lines: bytes) -> None:
 )  # fmt: skip
 def test_a_report_that_is_none(line: bytes) -> None:
     with pytest.raises(OddAnswer):
-        gathered.read(line)
+        gatherer.read(line)
 
 
 def test_a_list_that_is_not_base64() -> None:

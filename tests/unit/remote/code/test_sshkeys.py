@@ -17,7 +17,8 @@ import pytest
 from kit.errors import AnswerError
 from kit.model.repository import repository
 from kit.remote.code import gathered
-from kit.remote.code.gathered import NotGatheredError, Place, gather
+from kit.remote.code.gathered import gather
+from kit.remote.code.gatherer import NotGatheredError, Place
 from kit.remote.code.sshkeys import _listens
 from kit.remote.ship.porter.git import SshAddress, ssh_address
 from tests.fakes import repository as repositories

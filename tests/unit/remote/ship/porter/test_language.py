@@ -11,7 +11,7 @@ import pytest
 
 import kit.remote.ship.porter
 from kit.remote import scripts
-from kit.remote.code import gathered
+from kit.remote.code import gatherer
 from kit.remote.doctor import probe as doctor_probe
 from kit.remote.doctor import probes
 from kit.remote.doctor import reader as doctor_reader
@@ -26,7 +26,7 @@ READER = Path(results_reader.__file__).parent
 DOCTOR = Path(doctor_reader.__file__)
 # What is sent as a package: the folder, and its modules in the order in which they are sent.
 PACKAGES = [
-    (FOLDER, porters._MODULES), (FOLDER, gathered.MODULES), (PROBE, probes.MODULES), (READER, far.MODULES),
+    (FOLDER, porters._MODULES), (FOLDER, gatherer.MODULES), (PROBE, probes.MODULES), (READER, far.MODULES),
 ]  # fmt: skip
 IDS = ["porter", "gather", "probe", "reader"]
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
