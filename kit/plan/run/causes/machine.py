@@ -52,8 +52,8 @@ HOST = (
             "[Errno 112] Host is down: '{path}'",
             "[Errno 121] Remote I/O error: '{path}'",
             "[Errno 108] Cannot send after transport endpoint shutdown: '{path}'",
-            "…{path}; Stale file handle",
-            "…{path}; Remote I/O error",
+            "{path}; Stale file handle",
+            "{path}; Remote I/O error",
         ),
     ),
     Rule(
@@ -67,7 +67,7 @@ HOST = (
         ),
         raised=(
             "[Errno 107] Transport endpoint is not connected: '{path}'",
-            "…{path}; Transport endpoint is not connected",
+            "{path}; Transport endpoint is not connected",
         ),
     ),
     Rule(

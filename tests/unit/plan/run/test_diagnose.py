@@ -265,6 +265,16 @@ def test_ten_thousand_lines_take_no_time(line: str) -> None:
     assert cause(rank(*lines, exit_code=3, mpirun=lines)) is None
 
 
+@pytest.mark.timeout(100)
+def test_a_pattern_takes_no_time_on_lines_of_its_own_parts() -> None:
+    """All its parts are there, so it is searched; they take turns, stand alone, or come without the last one."""
+    for pattern in sorted({pattern for rule in RULES for pattern in (*rule.says, *rule.raised)}):
+        assert not pattern.startswith("…"), "a search begins anywhere, so this would only go back and forth"
+        parts = [part for part in re.split(r"…|\{\w+(?::[^}]+)?\}", pattern) if part]
+        lines = [("".join(parts) + " ") * 200, (parts[0] + "x ") * 1000, ("".join(parts[:-1]) + "a") * 1000]
+        cause(rank(*[line[:2000] for line in lines] * 20, exit_code=3))
+
+
 def seen(rule: Rule) -> str:
     """Return what the rule matches, for a reader: its first pattern, or how the process ended."""
     if pattern := next(iter((*rule.says, *rule.raised)), ""):
