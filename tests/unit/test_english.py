@@ -77,6 +77,24 @@ def test_comments_and_docstrings_count_when_they_are_included(tmp_path: Path) ->
     assert [line.split(": ")[0].rpartition(":")[2] for line in lines] == ["1", "3", "4"]
 
 
+@pytest.mark.parametrize(
+    "literal",
+    [
+        r"'kit takes\nno notice'",  # check-english: quoted
+        "('kit takes no '\n    'notice')",  # check-english: quoted
+        "('kit takes no no'\n    f'tice of {kit}')",
+        "('see:\\t'\n    r'kit takes no notice')",  # check-english: quoted
+        "'''\n    kit takes no\n    notice'''",  # check-english: quoted
+    ],
+)
+def test_words_are_noticed_wherever_a_literal_is_parted(tmp_path: Path, literal: str) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(f"print({literal})\n")
+    code, lines = check(str(module))
+    assert code == 1
+    assert len(lines) == 1
+
+
 def test_of_a_shell_script_comments_do_not_count(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     script.write_text("#!/bin/sh\n# told anew\necho fine  # anew\n")  # check-english: quoted

@@ -267,7 +267,7 @@ def test_ten_thousand_lines_take_no_time(line: str) -> None:
 
 @pytest.mark.timeout(100)
 def test_a_pattern_takes_no_time_on_lines_of_its_own_parts() -> None:
-    """All its parts are there, so it is searched; they take turns, stand alone, or come without the last one."""
+    """All its parts are there, so it is searched; all in turn, only the first one, or all but the last one."""
     for pattern in sorted({pattern for rule in RULES for pattern in (*rule.says, *rule.raised)}):
         assert not pattern.startswith("…"), "a search begins anywhere, so this would only go back and forth"
         parts = [part for part in re.split(r"…|\{\w+(?::[^}]+)?\}", pattern) if part]
