@@ -115,8 +115,8 @@ OPENINGS: tuple[Opening, ...] = (
         border=_RESULTS,
         what="the list of a shared folder has no end",
         file="kit/remote/results/reader/lists.py",
-        old="        if seen > MOST_SEEN:\n",
-        new="        if seen < 0:\n",
+        old="            if seen == MOST_SEEN:\n",
+        new="            if seen < 0:\n",
         tests=("unit/remote/results/test_reader.py", "-k", "list_of_a_shared_folder_ends"),
     ),
     Opening(

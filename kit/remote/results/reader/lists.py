@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from time import time as clock
-from typing import Any, Iterator, List, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 from .living import has, lives
 from .mounts import mount_of
@@ -61,21 +61,11 @@ def folder(fd: int, name: bytes, path: bytes, depth: int) -> Iterator[Seen]:
 
 def list_files(top: str, below: str, *names: str) -> None:
     """Print a line with the top, one for each entry, and one that says that the list is complete."""
-    try:
-        fd = opened(top, below)
-    except (FileNotFoundError, NotADirectoryError):
-        fd = -1
+    fd = _opened(top, below)
     say({"top": top, "live": fd >= 0 and lives(fd), "unsettled": fd >= 0 and has(fd, "work.json")})
     if fd >= 0:
         every = entries(fd, b"", 0, [os.fsencode(name) for name in names] or None)
-        room = MOST
-        for entry, _ in every:
-            line = json.dumps(entry)
-            room -= len(line)
-            if room < 0:
-                say(["e", entry[1], TOO_MANY])
-                break
-            sys.stdout.write(line + "\n")
+        _print(entry for entry, _ in every)
     say({"end": True})
 
 
@@ -84,37 +74,51 @@ def shared(path: str, first: str, last: str) -> None:
     after. A file has its inode, or 0 where each host has its own numbers.
     """
     real = resolved(path)
-    try:
-        fd = opened(real, "")
-    except (FileNotFoundError, NotADirectoryError):
-        fd = -1
+    fd = _opened(real, "")
     kind, store = mount_of(os.fsencode(real))
     say({"top": real, "there": fd >= 0, "store": store})
-    seen = others = size = 0
+    others = size = 0
+
+    def changed() -> Iterator[Entry]:
+        nonlocal others, size
+        for seen, (entry, at) in enumerate(entries(fd, b"", 0)):
+            if seen == MOST_SEEN:
+                yield ["e", entry[1], TOO_MANY]
+                return
+            if at is not None and entry[0] == "d":
+                continue
+            if at is None or int(first) <= at.st_mtime_ns <= int(last):
+                if at is not None and entry[0] == "f":
+                    entry.append(0 if kind.startswith(b"fuse") else at.st_ino)
+                yield entry
+            elif entry[0] == "f":
+                others += 1
+                size += at.st_size
+
+    if fd >= 0:
+        _print(changed())
+    say({"others": others, "size": size})
+    say({"end": True})
+
+
+def _opened(top: str, below: str) -> int:
+    """Return the folder, or -1 if it is missing."""
+    try:
+        return opened(top, below)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+
+
+def _print(listed: Iterable[Entry]) -> None:
+    """Print a line for each entry, and an entry that says so where they are too many."""
     room = MOST
-    for entry, at in entries(fd, b"", 0) if fd >= 0 else ():
-        seen += 1
-        if seen > MOST_SEEN:
-            say(["e", entry[1], TOO_MANY])
-            break
-        if at is not None:
-            if entry[0] == "d":
-                continue
-            if not int(first) <= at.st_mtime_ns <= int(last):
-                if entry[0] == "f":
-                    others += 1
-                    size += at.st_size
-                continue
-            if entry[0] == "f":
-                entry.append(0 if kind.startswith(b"fuse") else at.st_ino)
+    for entry in listed:
         line = json.dumps(entry)
         room -= len(line)
         if room < 0:
             say(["e", entry[1], TOO_MANY])
             break
         sys.stdout.write(line + "\n")
-    say({"others": others, "size": size})
-    say({"end": True})
 
 
 def find(path: str) -> None:

@@ -95,17 +95,6 @@ def test_a_long_list_comes_in_parts(source: Path, monkeypatch: pytest.MonkeyPatc
     assert [(len(header["entries"]), header["more"]) for header in frames] == [(2, True)] * 3 + [(0, False)]
 
 
-def test_a_newer_lead_gets_the_list_packed(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "BATCH", 2)
-    for number in range(4):
-        (source / f"f{number}").touch()
-    lead = Lead(source)
-    frames = lead.ask(list=2)
-    assert [header for header, _ in frames] == [{"packed": 1, "more": more} for more in (True, True, True, False)]
-    rows = [row for _, data in frames for row in json.loads(zlib.decompress(data))]
-    assert {row[0]: tuple(row[1:]) for row in rows} == {path: tuple(about) for path, about in lead.entries().items()}
-
-
 def rows(frames: list[tuple[dict[str, Any], bytes]]) -> list[Any]:
     return [row for _, data in frames for row in json.loads(zlib.decompress(data))]
 
@@ -127,15 +116,17 @@ def test_the_version_of_a_folder_is_that_of_its_list(source: Path) -> None:
     assert again["version"][0] != header["version"][0]
 
 
-def test_a_folder_of_very_many_files_is_listed_at_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [2, 3], ids=["a list", "a version, of very many files"])
+def test_a_newer_lead_gets_the_list_packed(source: Path, monkeypatch: pytest.MonkeyPatch, order: int) -> None:
     monkeypatch.setattr(feed, "MOST_KNOWN", 3)
     monkeypatch.setattr(feed, "BATCH", 2)
     for number in range(4):
         (source / f"f{number}").touch()
     lead = Lead(source)
-    frames = lead.ask(list=3)
+    frames = lead.ask(list=order)
     assert [header for header, _ in frames] == [{"packed": 1, "more": more} for more in (True, True, True, False)]
-    assert sorted(rows(frames)) == sorted(rows(lead.ask(list=2)))
+    listed = {row[0]: tuple(row[1:]) for row in rows(frames)}
+    assert listed == {path: tuple(about) for path, about in lead.entries().items()}
 
 
 def test_the_lead_hears_how_far_the_list_is(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
