@@ -44,8 +44,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-# The tests start python3 thousands of times, as on a VM. That of pyenv is a script that starts twenty shells first, which
-# takes ten times as long as Python does.
+# The tests start python3 thousands of times, as on a VM. That of pyenv is a script that starts twenty shells first,
+# which takes ten times as long as Python does.
 _PYTHON = Path(sys.executable).resolve()
 if Path(shutil.which("python3") or "").resolve() != _PYTHON:
     os.environ["PATH"] = f"{_PYTHON.parent}{os.pathsep}{os.environ['PATH']}"
