@@ -50,7 +50,8 @@ def receive(peer: socket.socket, seconds: float) -> Tuple[int, float, float]:
             elif now >= begin:
                 counting, since, before = True, now, waited()
                 total, end = -unread(peer), now + seconds * (1 - START)
-    except TimeoutError:
+    # Before Python 3.10, this is no TimeoutError.
+    except socket.timeout:
         pass
     if counting:
         total += unread(peer)

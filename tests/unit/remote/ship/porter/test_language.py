@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import kit
 import kit.remote.ship.porter
 from kit.remote import scripts
 from kit.remote.code import gatherer
@@ -29,6 +30,12 @@ PACKAGES = [
     (FOLDER, porters._MODULES), (FOLDER, gatherer.MODULES), (PROBE, probes.MODULES), (READER, far.MODULES),
 ]  # fmt: skip
 IDS = ["porter", "gather", "probe", "reader"]
+ROOT = Path(kit.__file__).parent.parent
+# They catch what a socket raises, and also run on old Pythons.
+OTHERS = [
+    *sorted((ROOT / "images").rglob("*.py")),
+    *(ROOT / "kit/remote" / name for name in ("bench/probe/tcp.py", "tune/wire_probe.py")),
+]
 LOOK = [Path(scripts.__file__).with_name(f"{part}.py") for parts in scripts._PROGRAMS.values() for part in parts]
 # Of the standard library, what came after 3.6 and reads as if it had always been there.
 NEWER_NAMES = {
@@ -37,6 +44,8 @@ NEWER_NAMES = {
     "removeprefix", "removesuffix", "time_ns", "to_thread", "unraisablehook", "excepthook", "file_digest", "batched",
     "dirs_exist_ok", "SimpleQueue", "TLSVersion", "minimum_version", "unparse", "aclosing",
 }  # fmt: skip
+# What catches the timeout of a socket. The first does so since Python 3.10.
+CATCHING = {"TimeoutError", "socket.timeout", "OSError", "Exception"}
 NEWER_TYPES = {"Final", "Literal", "Protocol", "TypedDict", "Self", "ParamSpec", "TypeAlias", "final", "Annotated"}
 NEWER_KEYWORDS = {"capture_output", "text", "strict", "missing_ok", "dirs_exist_ok", "encoding_errors", "key_or_none"}
 NEWER_MODULES = {"dataclasses", "contextvars", "graphlib", "zoneinfo", "tomllib"}
@@ -85,6 +94,40 @@ def newer(path: Path) -> list[str]:
 def test_each_module_is_python_3_6(path: Path) -> None:
     ast.parse(path.read_text(), str(path), feature_version=(3, 6))
     assert newer(path) == []
+
+
+def timeouts(path: Path) -> list[int]:
+    """Return the lines that catch a TimeoutError alone: before Python 3.10, the timeout of a socket is none."""
+    return [
+        node.lineno
+        for node in nodes(path)
+        if isinstance(node, ast.ExceptHandler)
+        and node.type is not None
+        and {"TimeoutError"} == {ast.unparse(one) for one in getattr(node.type, "elts", [node.type])} & CATCHING
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*FILES, *PROBE.glob("*.py"), *READER.glob("*.py"), *LOOK, DOCTOR, *OTHERS],
+    ids=lambda path: path.name,
+)
+def test_the_timeout_of_a_socket_is_caught_on_each_python(path: Path) -> None:
+    assert timeouts(path) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "lines"),
+    [
+        ("TimeoutError", [3]),
+        ("(ValueError, TimeoutError)", [3]),
+        ("(socket.timeout, TimeoutError)", []),
+        ("OSError", []),
+    ],
+)
+def test_a_timeout_that_only_a_new_python_catches_is_found(names: str, lines: list[int], tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(f"try:\n    pass\nexcept {names}:\n    pass\n")
+    assert timeouts(tmp_path / "one.py") == lines
 
 
 @pytest.mark.parametrize("parts", [scripts._PROGRAMS["read_runs"], ("folder", *scripts._PROGRAMS["observe"])])
