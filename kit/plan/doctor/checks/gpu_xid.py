@@ -10,7 +10,10 @@ from kit.plan.doctor.gpus import PROGRAM
 
 # The driver writes them as errors. The lines of a start that only inform would fill the answer.
 _LOG = Command(argv=("dmesg", "--level=emerg,alert,crit,err,warn,notice"), only_with=PROGRAM)
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,4})\b")
+# With MIG, the GPU instance follows the address, and maybe the compute instance: GPU-I:05 GPU-CI:00.
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20}(?: GPU-I:[0-9]{1,5}(?: GPU-CI:[0-9]{1,5})?)?)\): ([0-9]{1,4})\b"
+)
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,6}), ([A-Za-z-]{1,20})")
 # Of a program that did something wrong, or that was ended: https://docs.nvidia.com/deploy/xid-errors
 _PROGRAMS = frozenset({13, 31, 32, 43, 45, 68, 69})

@@ -133,6 +133,17 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         log("NVRM: Xid (0000:03:00): 62, Channel 00000001\n"),
         ["Xid 62 on 0000:03:00 (the GPU's own firmware stopped)"],
     ),
+    (
+        gpu_xid,
+        log(
+            "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No\n",
+            "NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:00): 31, pid=7194, name=python3, Ch 00000008\n",
+        ),
+        [
+            "Xid 94 on 0000:01:00 GPU-I:05 (memory error, one program ended)",
+            "Xid 31 on 0000:01:00 GPU-I:05 GPU-CI:00 (a program used a wrong address)",
+        ],
+    ),
     (gpu_xid, log(NVRM.format(45), NVRM.format(63)), []),
     (
         gpu_xid,
