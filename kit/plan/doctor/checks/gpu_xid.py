@@ -14,13 +14,19 @@ _LOG = Command(argv=("dmesg", "--level=emerg,alert,crit,err,warn,notice"), only_
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20}(?: GPU-I:[0-9]{1,5}(?: GPU-CI:[0-9]{1,5})?)?)\): ([0-9]{1,4})\b"
 )
-_SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,6}), ([A-Za-z-]{1,20})")
+# The lines after it have more numbers of the same error, such as Data {0x…}.
+_SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,6}), (Fatal|Non-fatal)\b")
 # Of a program that did something wrong, or that was ended: https://docs.nvidia.com/deploy/xid-errors
-_PROGRAMS = frozenset({13, 31, 32, 43, 45, 68, 69})
+_PROGRAMS = frozenset({13, 31, 32, 43, 45, 68, 69, 137})
 _PROGRAM_FIX = (
     "look into the logs of the runs of that time: kit runs. The GPU needs no reset. If programs fail on it that work "
     "on others, replace the VM"
 )
+# NVIDIA's catalog says of these to do nothing now, and to ask its support if they return.
+_MINOR = frozenset({66, 67, 92, 93, 121, 141, 157, 160, 161})
+_MINOR_FIX = "programs go on, and the GPU needs no reset now. If the error returns, tell your provider or NVIDIA"
+# It tells what another error needs: a reset, a reboot or, at the end of the line, nothing any more.
+_RECOVERY, _NO_RECOVERY = 154, "(None)"
 # The program's end after another error, and a memory row that was replaced and works again.
 _AFTERMATH = frozenset({43, 45, 63})
 _MEANINGS = {
@@ -31,10 +37,15 @@ _MEANINGS = {
     64: "a broken memory row could not be replaced",
     74: "NVLink failed",
     79: "the GPU fell off the bus",
+    92: "ECC corrects many memory errors",
+    93: "its firmware's memory was written too often",
     94: "memory error, one program ended",
     95: "memory error, all programs on it ended",
     119: "the GPU's firmware (GSP) does not answer",
     120: "the GPU's firmware (GSP) failed",
+    121: "errors of the link to the CPU were corrected",
+    137: "a program used a wrong address over NVLink",
+    154: "what the GPU needs after another error",
 }
 # A log that repeats itself says no more.
 _MOST_LINES = 20_000
@@ -61,13 +72,15 @@ def _kind(line: str) -> _Kind | None:
     """Return what a line of the log says. None for a line that says nothing about a GPU's health."""
     if match := _XID.search(line):
         number = int(match[2])
-        if number in _AFTERMATH:
+        if number in _AFTERMATH or (number == _RECOVERY and line.rstrip().endswith(_NO_RECOVERY)):
             return None
         meaning = f" ({_MEANINGS[number]})" if number in _MEANINGS else ""
         text = f"Xid {number} on {match[1]}{meaning}"
+        if number in _MINOR:
+            return text, "watch", _MINOR_FIX
         return (text, "watch", _PROGRAM_FIX) if number in _PROGRAMS else (text, "breaks", "")
     if match := _SXID.search(line):
-        return f"SXid {match[2]} on {match[1]} ({match[3]})", "breaks" if match[3].lower() == "fatal" else "watch", ""
+        return f"SXid {match[2]} on {match[1]} ({match[3]})", "breaks" if match[3] == "Fatal" else "watch", ""
     return None
 
 

@@ -115,6 +115,7 @@ def log(*lines: str) -> dict[str, Any]:
     return run(LOG, "".join(lines))
 
 
+RECOVERY = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from {} to {}\n"
 FAULTS = """\
 [  190.718124] NVRM: GPU at PCI:0000:00:06: GPU-00000000-0000-0000-0000-000000000001
 [  190.718136] NVRM: Xid (PCI:0000:00:06): 43, pid=4426, name=python3, channel 0x0000000a
@@ -341,6 +342,24 @@ def test_an_error_of_a_program_is_only_worth_a_look() -> None:
     assert [sight.severity for sight in sights] == ["watch", "breaks"]
     # Only the broken one needs what the check advises: to reset the GPU.
     assert ["needs no reset" in sight.fix for sight in sights] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (NVRM.format(137), [("watch", True)]),
+        *((NVRM.format(number), [("watch", True)]) for number in (66, 67, 92, 93, 121, 141, 157, 160, 161)),
+        (RECOVERY.format("0x0 (None)", "0x1 (GPU Reset Required)"), [("breaks", False)]),
+        (RECOVERY.format("0x1 (GPU Reset Required)", "0x0 (None)"), []),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 30\n", [("watch", False)]),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Data {0x00000001, 0x00000000}\n", []),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Severity 1 Engine instance 30\n", []),
+    ],
+)
+def test_how_bad_a_line_of_the_log_is(line: str, expected: list[tuple[str, bool]]) -> None:
+    """As NVIDIA's catalog says. A line that only adds numbers to another one is none."""
+    sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(line)))
+    assert [(sight.severity, "needs no reset" in sight.fix) for sight in sights] == expected
 
 
 def test_the_log_of_a_real_gpu_after_two_faults_of_programs() -> None:
