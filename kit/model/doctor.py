@@ -42,12 +42,14 @@ class Command(Struct, frozen=True, kw_only=True):
     """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 512 KiB of its output.
 
     `only_with` is a path or a program: a VM that lacks it does not run the command, as if its program were missing.
+    Of more output, `tail` keeps the end, and not the beginning.
     """
 
     argv: tuple[str, ...]
     node: bool = False
     timeout_s: float = 10.0
     only_with: str = ""
+    tail: bool = False
 
 
 class Disk(Struct, frozen=True, kw_only=True):

@@ -119,7 +119,7 @@ def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
             return [kind, read.pattern]
         case Command():
             before, only_with = (node, read.only_with or folder) if read.node else ((), read.only_with)
-            return [kind, [*before, *read.argv], read.timeout_s, only_with]
+            return [kind, [*before, *read.argv], read.timeout_s, only_with, read.tail]
         case Lookup():
             return [kind, read.name]
         case Mounts():

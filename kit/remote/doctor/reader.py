@@ -103,8 +103,8 @@ class Reading:
             argv, stdin, limit = self.request["look"]
             return self.run(argv, stdin.encode(), limit, LOOK)
         if kind == "run":
-            argv, limit, only_with = words
-            return self.run(argv, None, limit, OUTPUT) if has(only_with) else None
+            argv, limit, only_with, tail = words
+            return self.run(argv, None, limit, OUTPUT, tail) if has(only_with) else None
         read_one: Any = {
             "file": self.file,
             "files": self.files,
@@ -164,8 +164,13 @@ class Reading:
             thread.join(max(0, deadline - time.monotonic()))
         return {shown(place): [device, faults.get(place)] for place, device in devices.items()}
 
-    def run(self, argv: List[str], stdin: Optional[bytes], limit: float, most: int) -> Optional[List[Any]]:
-        """Return [code, output, errors] of a program, or None if the VM does not have it. A late one has no code."""
+    def run(
+        self, argv: List[str], stdin: Optional[bytes], limit: float, most: int, tail: bool = False
+    ) -> Optional[List[Any]]:
+        """Return [code, output, errors] of a program, or None if the VM does not have it. A late one has no code.
+
+        Of more than `most` bytes of output, it is the beginning, or with `tail` the end.
+        """
         try:
             process: Any = subprocess.Popen(
                 argv,
@@ -183,7 +188,7 @@ class Reading:
         if over:
             kill(process.pid)
         try:
-            return self.output(process, stdin, limit, most)
+            return self.output(process, stdin, limit, most, tail)
         finally:
             # Before the group's number is free again. What the program left behind ends with it.
             kill(process.pid)
@@ -193,7 +198,7 @@ class Reading:
             for pipe in (process.stdout, process.stderr):
                 pipe.close()
 
-    def output(self, process: Any, stdin: Optional[bytes], limit: float, most: int) -> List[Any]:
+    def output(self, process: Any, stdin: Optional[bytes], limit: float, most: int, tail: bool) -> List[Any]:
         if stdin is not None:
             try:
                 process.stdin.write(stdin)
@@ -211,7 +216,9 @@ class Reading:
                 over, deadline = True, min(deadline, time.monotonic() + DRAIN_S)
             for pipe, _ in poller.poll(20):
                 data = os.read(pipe, 65536)
-                texts[pipe] += data[: most - len(texts[pipe])]
+                texts[pipe] += data if tail else data[: most - len(texts[pipe])]
+                # Never more than one piece above the limit.
+                del texts[pipe][: max(0, len(texts[pipe]) - most)]
                 if not data:
                     poller.unregister(pipe)
                     pipes -= 1

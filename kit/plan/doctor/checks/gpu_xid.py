@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from kit.model.doctor import Check, Command, Examined, Severity, Sight
 from kit.plan.doctor.gpus import PROGRAM
 
-# The driver writes them as errors. The lines of a start that only inform would fill the answer.
-_LOG = Command(argv=("dmesg", "--level=emerg,alert,crit,err,warn,notice"), only_with=PROGRAM)
+# The driver writes them as errors. The lines of a start that only inform would fill the answer. The newest ones
+# count most, and dmesg prints them last.
+_LOG = Command(argv=("dmesg", "--level=emerg,alert,crit,err,warn,notice"), only_with=PROGRAM, tail=True)
 # With MIG, the GPU instance follows the address, and maybe the compute instance: GPU-I:05 GPU-CI:00.
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20}(?: GPU-I:[0-9]{1,5}(?: GPU-CI:[0-9]{1,5})?)?)\): ([0-9]{1,4})\b"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kit.config.validate import spec_from
-from kit.model.doctor import Examined, Ran
+from kit.model.doctor import Command, Examined, Ran
 from kit.plan.doctor.checks import (
     gpu_acs,
     gpu_busy,
@@ -360,6 +360,13 @@ def test_how_bad_a_line_of_the_log_is(line: str, expected: list[tuple[str, bool]
     """As NVIDIA's catalog says. A line that only adds numbers to another one is none."""
     sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(line)))
     assert [(sight.severity, "needs no reset" in sight.fix) for sight in sights] == expected
+
+
+def test_the_end_of_the_log_counts() -> None:
+    """The oldest lines of a server that has run for months fill the answer."""
+    (read,) = gpu_xid.CHECK.reads
+    assert isinstance(read, Command)
+    assert read.tail
 
 
 def test_the_log_of_a_real_gpu_after_two_faults_of_programs() -> None:

@@ -136,6 +136,18 @@ def test_an_endless_output_is_cut() -> None:
     assert (ran.code, len(ran.out)) == (0, reader.OUTPUT)
 
 
+def test_of_a_long_log_the_newest_lines_remain() -> None:
+    numbers = Command(argv=("seq", "1", "400000"), timeout_s=20, tail=True)
+    host = seen(numbers, Command(argv=("sh", "-c", "echo one; echo two"), tail=True))
+    ran = host.commands[numbers]
+    assert ran is not None
+    assert len(ran.out) == reader.OUTPUT
+    assert ran.out.endswith("\n399999\n400000\n")
+    short = host.ran("sh", "-c", "echo one; echo two")
+    assert short is not None
+    assert short.out == "one\ntwo\n"
+
+
 def test_together_the_answers_have_a_limit(tmp_path: Path) -> None:
     for n in range(reader.TOTAL // reader.FILE + 3):
         (tmp_path / f"{n:03}").write_bytes(b"z" * reader.FILE)
@@ -200,7 +212,7 @@ def test_sbin_is_on_the_path_and_programs_speak_english() -> None:
 def test_the_reader_ends_when_kit_is_gone(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     program = ["sh", "-c", f"touch {begun}; exec sleep 300"]
-    request: dict[str, Any] = {"mark": "m", "limit": 300, "look": None, "reads": [["run", program, 300, ""]]}
+    request: dict[str, Any] = {"mark": "m", "limit": 300, "look": None, "reads": [["run", program, 300, "", False]]}
     text = f"{Path(reader.__file__).read_text()}\nmain({json.dumps(json.dumps(request))})\n"
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
