@@ -122,6 +122,35 @@ def test_two_hosts_of_one_network_with_one_mac_are_named_together() -> None:
     assert list(judged(mac.CHECK, HEAD, elsewhere, THIRD)) == []
 
 
+@pytest.mark.parametrize(
+    ("interface", "network"),
+    [
+        # BlueField's link to its host, in the network that its driver chooses, in that of the hosts, and without one.
+        ("tmfifo_net0", "192.168.100.0"),
+        ("tmfifo_net0", "10.0.0.0"),
+        ("enp3s0f0", "169.254.0.0"),
+        # A network without any host of the cluster.
+        ("usb0", "192.168.7.0"),
+    ],
+)
+def test_a_mac_of_a_network_inside_each_host_is_no_finding(interface: str, network: str) -> None:
+    files = {
+        f"{NET}/{interface}/address": "00:1a:ca:ff:ff:02\n",
+        "/proc/net/route": ROUTES + table((interface, network, "255.255.255.0")).partition("\n")[2],
+    }
+    assert list(judged(mac.CHECK, *(host.but(files=files) for host in THREE))) == []
+
+
+def test_a_second_network_of_the_hosts_has_its_macs_judged() -> None:
+    files = {
+        f"{NET}/eth1/address": "00:1a:ca:ff:ff:03\n",
+        "/proc/net/route": table(LAN, ("eth1", "10.0.0.0", "255.255.0.0")),
+    }
+    assert rows(judged(mac.CHECK, HEAD.but(files=files), SECOND.but(files=files), THIRD)) == [
+        ("gpu1 gpu2", "the same MAC address 00:1a:ca:ff:ff:03")
+    ]
+
+
 def test_a_host_with_fewer_active_ports_is_named() -> None:
     both = {f"/sys/class/infiniband/mlx5_{n}/ports/1/state": "4: ACTIVE\n" for n in (0, 1)}
     one = {**both, "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n"}
