@@ -23,7 +23,9 @@ def judge(examined: Examined) -> Iterator[Sight]:
     # slots= in the hosts file says that the user knows how many GPUs a host has.
     chosen = {host.name: host.host.slots for host in examined.hosts}
     known = states(examined)
-    for host, value, usual in odd({name: _models(state) for name, state in known.items()}):
+    values = {name: _models(state) for name, state in known.items()}
+    counts = {value: len(known[name].gpus) for name, value in values.items()}
+    for host, value, usual in odd(values, lambda value: counts[value]):
         alike = value.partition(" × ")[2] == usual.partition(" × ")[2]
         if not (alike and chosen.get(host) == len(known[host].gpus)):
             yield Sight(hosts=(host,), seen=f"{value}, usual {usual}")

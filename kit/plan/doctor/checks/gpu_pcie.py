@@ -17,7 +17,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
     for state in hosts.values():
         for gpu in state.gpus:
             widths[gpu.name].append(gpu.link_width or 0)
-    reference = {name: usual(values) or 0 for name, values in widths.items()}
+    reference = {name: usual(values, int) or 0 for name, values in widths.items()}
     for host, state in hosts.items():
         groups: dict[tuple[str, Severity | None], list[int]] = defaultdict(list)
         for gpu in state.gpus:

@@ -62,7 +62,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
             yield Sight(hosts=(host.name,), seen=seen)
         for adapter in dict.fromkeys(_roce_without_v2(host, ports)):
             yield Sight(hosts=(host.name,), seen=f"{adapter} has no GID of RoCE v2")
-    for name, value, usual in odd(active):
+    for name, value, usual in odd(active, int):
         if 0 < int(value) < int(usual):
             yield Sight(hosts=(name,), seen=f"{value} active ports, usual {usual}")
 

@@ -20,7 +20,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
         if (speed := number(of_interface(host, examined, host.glob(_SPEED.pattern)))) and 0 < speed < 10_000_000
     }
     names = {host.name: interface(host, examined) for host in examined.hosts}
-    for host, value, usual in odd({name: str(speed) for name, speed in values.items()}):
+    for host, value, usual in odd({name: str(speed) for name, speed in values.items()}, int):
         if int(value) < int(usual):
             yield Sight(hosts=(host,), seen=f"{names[host]} has {value} Mbit/s, usual {usual}")
 

@@ -17,7 +17,7 @@ _SHARE = 0.9
 
 def judge(examined: Examined) -> Iterator[Sight]:
     counts = {host.name: str(count) for host in examined.hosts if (count := cpus(host.file(_CPUS.path)))}
-    for host, value, reference in odd(counts):
+    for host, value, reference in odd(counts, int):
         fewer = int(value) < int(reference)
         yield Sight(
             hosts=(host,),
@@ -26,7 +26,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
         )
     totals = {host.name: total for host in examined.hosts if (total := memory(host.file(_MEMORY.path)).get("MemTotal"))}
     # Values in GiB, so that hosts of one size are equal.
-    most = usual(round(total / 1048576) for total in totals.values())
+    most = usual((round(total / 1048576) for total in totals.values()), int)
     reference_kib = next((total for total in totals.values() if round(total / 1048576) == most), 0)
     for host, total in totals.items():
         if total < _SHARE * reference_kib:

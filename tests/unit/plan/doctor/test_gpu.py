@@ -357,7 +357,7 @@ def test_an_error_of_a_program_is_only_worth_a_look() -> None:
     ],
 )
 def test_how_bad_a_line_of_the_log_is(line: str, expected: list[tuple[str, bool]]) -> None:
-    """As NVIDIA's catalog says. A line that only adds numbers to another one is none."""
+    """As NVIDIA's catalog says. A line that only adds numbers to another one says nothing new."""
     sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(line)))
     assert [(sight.severity, "needs no reset" in sight.fix) for sight in sights] == expected
 
@@ -382,6 +382,15 @@ def test_lanes_that_all_gpus_lack_are_only_worth_a_look() -> None:
     hosts = [host.but(**smi(*NARROW)) for host in HOSTS]
     assert {sight.severity for sight in judged(gpu_pcie.CHECK, *hosts)} == {"watch"}
     assert [sight.severity for sight in judged(gpu_pcie.CHECK, hosts[0], *HOSTS[1:])] == [None]
+
+
+def test_of_two_hosts_the_worse_gpus_are_the_heads() -> None:
+    narrow = HOSTS[0].but(**smi(*NARROW))
+    assert [(sight.hosts, sight.severity) for sight in judged(gpu_pcie.CHECK, narrow, HOSTS[1])] == [(("gpu1",), None)]
+    one_gpu = capture()[: capture().index('<gpu id="00000000:3B')] + "</nvidia_smi_log>"
+    fewer = HOSTS[0].but(runs={SMI: one_gpu})
+    assert rows(judged(gpu_count.CHECK, fewer, HOSTS[1])) == [("gpu1", "1 × NVIDIA H200, usual 2 × NVIDIA H200")]
+    assert [sight.hosts for sight in judged(gpu_count.CHECK, fewer, HOSTS[1], fewer)] == [("gpu2",)]
 
 
 def test_a_gpu_without_work_may_lower_its_link() -> None:

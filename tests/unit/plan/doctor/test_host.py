@@ -216,6 +216,13 @@ def test_more_cpus_than_the_others_are_only_worth_a_look() -> None:
     assert [(sight.seen, sight.severity) for sight in sights] == [("8 CPUs, usual 4", "watch")]
 
 
+def test_of_two_hosts_the_smaller_one_is_the_heads() -> None:
+    less = HEAD.but(files={f"{CPU}/online": "0-1\n", "/proc/meminfo": "MemTotal: 8193244 kB\n"})
+    sights = judged(sizes.CHECK, less, SECOND)
+    assert rows(sights) == [("gpu1", "2 CPUs, usual 4"), ("gpu1", "8.39 GB of memory, usual 16.79 GB")]
+    assert [sight.severity for sight in sights] == [None, "watch"]
+
+
 def test_two_paths_of_one_disk_are_one_sight() -> None:
     full = Room(total=4, free=4, inodes=1000, inodes_free=1)
     (sight,) = judged(inodes.CHECK, HEAD.but(rooms={"/": full, "/var/lib/docker": full}))

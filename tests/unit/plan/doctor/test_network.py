@@ -110,6 +110,21 @@ def test_the_head_is_right_where_two_hosts_differ() -> None:
     assert rows(sights) == [("gpu2", "MTU 9001 on eth0, usual 1500")]
 
 
+def test_of_two_links_or_adapters_the_worse_one_is_the_heads() -> None:
+    slow = HEAD.but(files={f"{NET}/eth0/speed": "1000\n"})
+    assert rows(judged(nic_speed.CHECK, slow, SECOND)) == [("gpu1", "eth0 has 1000 Mbit/s, usual 10000")]
+    # Also in a tie of two and two, and not against a majority.
+    assert rows(judged(nic_speed.CHECK, slow, SECOND, slow, THIRD)) == [
+        ("gpu1", "eth0 has 1000 Mbit/s, usual 10000"),
+        ("gpu3", "eth0 has 1000 Mbit/s, usual 10000"),
+    ]
+    assert rows(judged(nic_speed.CHECK, slow, SECOND, slow)) == []
+    both = {f"/sys/class/infiniband/mlx5_{n}/ports/1/state": "4: ACTIVE\n" for n in (0, 1)}
+    one = {**both, "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n"}
+    hosts = (HEAD.but(files=one), SECOND.but(files=both))
+    assert rows(judged(infiniband.CHECK, *hosts)) == [("gpu1", "1 active ports, usual 2")]
+
+
 def test_a_nearly_full_table_is_worth_a_look() -> None:
     (sight,) = judged(conntrack.CHECK, HEAD.but(files={f"{TRACKED}/nf_conntrack_count": "210000\n"}))
     assert sight.severity == "watch"
