@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.listing import MOST_GPUS
-from kit.model.nvidia.values import amount, check_size, known, name, program_name, whole, yes
+from kit.model.nvidia.values import amount, check_size, known, line, name, program_name, whole, yes
 
 # The largest real documents have about 400 elements a GPU, in 7 levels.
 MOST_ELEMENTS = 400_000
@@ -52,7 +52,8 @@ class GpuState:
 
     `reasons` are what holds the clocks down now (gpu_idle, sw_power_cap, hw_thermal_slowdown …). `application_mhz` is
     the clock of the SMs that was set for programs. `uncorrected` counts ECC errors since the driver was loaded.
-    `reset_pending`: rows or pages wait for a reset. `fabric` is the state of NVSwitch.
+    `reset_pending`: rows or pages wait for a reset. `fabric` is the state of NVSwitch, and
+    `fabric_status` how joining it ended: Success, or an error of NVML.
     """
 
     index: int
@@ -84,6 +85,7 @@ class GpuState:
     most_link_width: int | None = None
     reasons: tuple[str, ...] = ()
     fabric: str | None = None
+    fabric_status: str | None = None
     migs: tuple[Mig, ...] = ()
     processes: tuple[Process, ...] = ()
 
@@ -167,6 +169,7 @@ def _gpu(index: int, gpu: _Element) -> GpuState:
         most_link_width=whole(gpu.at(f"{link}/link_widths/max_link_width"), "x"),
         reasons=_reasons(gpu),
         fabric=name(gpu.at("fabric/state")),
+        fabric_status=_fabric_status(gpu),
         migs=tuple(_migs(gpu)),
         processes=tuple(_processes(gpu)),
     )
@@ -183,6 +186,12 @@ def _uncorrected(gpu: _Element) -> int | None:
     tags = ("sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable")
     counts = [count for tag in tags if (count := whole(volatile.at(tag))) is not None]
     return sum(counts) if counts else None
+
+
+def _fabric_status(gpu: _Element) -> str | None:
+    """Return the status of the fabric. Words such as Unknown Error are no missing value here: joining it failed."""
+    status = gpu.at("fabric/status")
+    return None if status in ("", "N/A") else line(status)
 
 
 def _pending(gpu: _Element) -> bool | None:

@@ -62,9 +62,14 @@ def known(word: str) -> str | None:
 def name(word: str) -> str | None:
     """Return a short line that a terminal can show, or None for a missing value. Raises OddAnswer."""
     value = known(word)
-    if value is not None and not (len(value) <= _LONGEST and value.isprintable()):
-        raise OddAnswer("this is not a name or an identifier", value)
-    return value
+    return None if value is None else line(value)
+
+
+def line(word: str) -> str:
+    """Return a short line that a terminal can show. Raises OddAnswer for another text."""
+    if not (len(word) <= _LONGEST and word.isprintable()):
+        raise OddAnswer("this is not a name or an identifier", word)
+    return word
 
 
 def program_name(word: str) -> str | None:

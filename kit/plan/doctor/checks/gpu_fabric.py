@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kit.model.doctor import Check, Command, Examined, Links, Seen, Sight
-from kit.model.nvidia.state import State
+from kit.model.nvidia.state import GpuState, State
 from kit.plan.doctor.gpus import PROGRAM, STATE, named, state_of
 
 _SWITCHES = Links(pattern="/proc/driver/nvidia-nvswitch/devices/*")
@@ -20,16 +20,26 @@ def judge(examined: Examined) -> Iterator[Sight]:
     for host in examined.hosts:
         state = state_of(host)
         # In a VM, the fabric manager may run on the machine below: only the GPUs' state counts then.
-        waiting = [gpu for gpu in state.gpus if gpu.fabric not in (None, "Completed")] if state else []
+        waiting = [gpu for gpu in state.gpus if _trouble(gpu)] if state else []
         version = _version(host, state)
         if waiting:
-            seen = f"{named(gpu.index for gpu in waiting)}: the fabric's state is {(waiting[0].fabric or '')[:_SHOWN]}"
+            seen = f"{named(gpu.index for gpu in waiting)}: {_trouble(waiting[0])}"
             yield Sight(hosts=(host.name,), seen=f"{seen}; {version}" if version else seen)
         elif host.link(_SWITCHES.pattern) and _inactive(host):
             yield Sight(hosts=(host.name,), seen="the VM has NVSwitches, and nvidia-fabricmanager does not run")
         elif version:
             # It goes on until it is started again.
             yield Sight(hosts=(host.name,), seen=version, severity="watch")
+
+
+def _trouble(gpu: GpuState) -> str:
+    """Return what the GPU says about its place in the fabric if that is not sound, or ''."""
+    if gpu.fabric not in (None, "Completed"):
+        return f"the fabric's state is {gpu.fabric[:_SHOWN]}"
+    # It is completed when it has ended, well or not.
+    if gpu.fabric and gpu.fabric_status not in (None, "Success"):
+        return f"the GPU could not join the fabric: {gpu.fabric_status[:_SHOWN]}"
+    return ""
 
 
 def _inactive(host: Seen) -> bool:

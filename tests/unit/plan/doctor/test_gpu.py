@@ -228,6 +228,17 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         },
         ["GPU [0-1]: the fabric's state is In Progress; the fabric manager has version 565.1.2, the driver 570.124.06"],
     ),
+    *(
+        (
+            gpu_fabric,
+            smi("<status>Success", f"<status>{status}", 1),
+            [f"GPU 0: the GPU could not join the fabric: {status}"],
+        )
+        for status in ("Insufficient Resources", "Unknown Error", "In use by another client")
+    ),
+    (gpu_fabric, smi("<status>Success", "<status>N/A"), []),
+    (gpu_fabric, smi("<status>Success</status>", ""), []),
+    (gpu_fabric, smi(FM, FM.replace("Completed", "N/A")), []),
     (
         gpu_fabric,
         run(FABRIC_VERSION, "Fabric Manager version is : 565.1.2"),
