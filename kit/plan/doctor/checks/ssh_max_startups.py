@@ -35,6 +35,6 @@ CHECK = Check(
     leads_to="sshd closes some of several connections that begin together. kit tries again, which takes time, and "
     "programs of other people fail.",
     fix="Set `MaxStartups 100:30:200` and `MaxSessions 100` in `/etc/ssh/sshd_config`, then `sudo systemctl reload "
-    "ssh`.",
+    "ssh || sudo systemctl reload sshd`.",
     lab="kit lab fault HOST ssh-max-startups",
 )

@@ -223,6 +223,11 @@ def test_of_two_hosts_the_smaller_one_is_the_heads() -> None:
     assert [sight.severity for sight in sights] == [None, "watch"]
 
 
+def test_the_ssh_server_has_two_names() -> None:
+    """It is ssh on Debian and Ubuntu, and sshd on Rocky."""
+    assert "`sudo systemctl reload ssh || sudo systemctl reload sshd`" in ssh_max_startups.CHECK.fix
+
+
 def test_two_paths_of_one_disk_are_one_sight() -> None:
     full = Room(total=4, free=4, inodes=1000, inodes_free=1)
     (sight,) = judged(inodes.CHECK, HEAD.but(rooms={"/": full, "/var/lib/docker": full}))
