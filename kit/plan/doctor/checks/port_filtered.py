@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kit.model.doctor import Check, Examined, PairSeen, Sight
+from kit.model.doctor import Check, Command, Examined, PairSeen, Sight
 from kit.plan.cluster.network import covering
 from kit.plan.doctor import links
 from kit.plan.doctor.ports import Span, spans
 
 EPHEMERAL = "ephemeral ports"
+_FIREWALLD = Command(argv=("systemctl", "is-active", "firewalld"), only_with="firewall-cmd")
+# firewalld answers what it does not accept, so that the kernel of the other host reports this.
+_REJECTED = "no route to host"
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
@@ -17,6 +20,9 @@ def judge(examined: Examined) -> Iterator[Sight]:
     tried = {(pair.source, pair.target): pair for pair in examined.pairs if pair.ports}
     bad = {pair: seen for pair, seen in tried.items() if any(not port.open for port in seen.ports)}
     network = covering(pair.address for pair in tried.values()) if bad else ""
+    guarded = {
+        host.name for host in examined.hosts if (ran := host.ran(*_FIREWALLD.argv)) and ran.out[:64] == "active\n"
+    }
     blamed, rest = links.blame(bad, tried, directed=True)
     for one in blamed:
         into = [seen for (_, target), seen in bad.items() if target == one.host]
@@ -25,7 +31,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
             yield Sight(
                 hosts=(one.host,),
                 seen=f"other hosts cannot connect to it: {_faults(into, known)}",
-                fix=f"open it on {one.host}: {_rule('INPUT', 's', network, into, known)}",
+                fix=f"open it on {one.host}: {_opening(one.host in guarded, network, into, known)}",
             )
         if one.direction != "in":
             yield Sight(
@@ -35,10 +41,11 @@ def judge(examined: Examined) -> Iterator[Sight]:
             )
     for source, target in rest:
         seen = [bad[source, target]]
+        opening = _opening(target in guarded, network, seen, known)
         yield Sight(
             hosts=(source, target),
             seen=f"no connection: {_faults(seen, known)}",
-            fix=f"open it on {target}, or on {source} for what leaves: {_rule('INPUT', 's', network, seen, known)}",
+            fix=f"open it on {target}, or on {source} for what leaves: {opening}",
         )
 
 
@@ -62,6 +69,17 @@ def _named(labels: Sequence[str]) -> str:
     return " and ".join([*words, *([EPHEMERAL] if EPHEMERAL in labels else [])])
 
 
+def _opening(guarded: bool, network: str, pairs: Sequence[PairSeen], known: Sequence[Span]) -> str:
+    """Return what lets connections in. `guarded`: firewalld runs, whose rejections a rule of iptables does not undo."""
+    sources = " ".join(f"--add-source={one}" for one in network.split(","))
+    zone = f"sudo firewall-cmd --permanent --zone=trusted {sources} && sudo firewall-cmd --reload"
+    if guarded:
+        return f"{zone} (or the cloud's security group: TCP from {network}, all ports)"
+    rule = _rule("INPUT", "s", network, pairs, known)
+    rejected = any(port.fault == _REJECTED for pair in pairs for port in pair.ports)
+    return f"{rule}. If firewalld runs there: {zone}" if rejected else rule
+
+
 def _rule(chain: str, side: str, network: str, pairs: Sequence[PairSeen], known: Sequence[Span]) -> str:
     """Return the rule of a firewall. If only the ports of programs like sshd are closed, it opens no others."""
     closed = {_label(port.number, known) for pair in pairs for port in pair.ports if not port.open}
@@ -78,6 +96,7 @@ CHECK = Check(
     area="pair",
     severity="breaks",
     judge=judge,
+    reads=(_FIREWALLD,),
     measures=True,
     leads_to="A job hangs at its start: MPI's ranks listen on ports from 1024 on, NCCL, Gloo and mpirun on ephemeral "
     "ports, and the cluster's sshd on `ssh_port`.",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kit.config.validate import spec_from
-from kit.model.doctor import Check, Examined, PairSeen, Port, Seen, Sight
+from kit.model.doctor import Check, Command, Examined, PairSeen, Port, Ran, Seen, Sight
 from kit.model.host import Host
 from kit.model.values import replace
 from kit.plan.doctor.checks import (
@@ -114,6 +114,28 @@ def test_only_the_port_of_sshd_is_closed() -> None:
     assert {sight.hosts for sight in sights} == {("gpu1",), ("gpu2",), ("gpu3",), ("gpu4",)}
     assert {sight.seen for sight in sights} == {"other hosts cannot connect to it: port 33 connection refused"}
     assert "-m multiport --dports 33 -j ACCEPT" in sights[0].fix
+
+
+TRUSTED = "sudo firewall-cmd --permanent --zone=trusted --add-source=10.0.0.0/29 && sudo firewall-cmd --reload"
+
+
+@pytest.mark.parametrize("blamed", [True, False])
+def test_a_firewall_that_firewalld_keeps(blamed: bool) -> None:
+    """It rejects in its own tables: a rule of iptables in front of them changes nothing."""
+    refused = ports(33, 1024, fault="no route to host")
+    value = examined(
+        lambda pair: (
+            changed(pair, ports=refused) if pair.target == "gpu2" and (blamed or pair.source == "gpu1") else pair
+        )
+    )
+    (sight,) = port_filtered.judge(value)
+    assert sight.fix.endswith(f"all ports). If firewalld runs there: {TRUSTED}")
+    read = next(read for read in port_filtered.CHECK.reads if isinstance(read, Command))
+    for out, active in (("active\n", True), ("inactive\n", False)):
+        ran = {read: Ran(code=0 if active else 3, out=out)}
+        hosts = tuple(replace(one, commands=ran if one.name == "gpu2" else {}) for one in value.hosts)
+        (sight,) = port_filtered.judge(replace(value, hosts=hosts))
+        assert (f": {TRUSTED} (or" in sight.fix, "iptables" in sight.fix) == (active, not active)
 
 
 def test_a_firewall_between_two_hosts() -> None:
