@@ -201,6 +201,7 @@ class Examined(Struct, frozen=True, kw_only=True):
     """Everything that the checks judge. `deployed`: the cluster's nodes run, and kit looked inside.
 
     `hosts` has only the hosts that kit could read. `lost` has the others, and those that it could not observe.
+    `head` is the name of the cluster's head, or "" if only some files are judged.
     """
 
     spec: ClusterSpec
@@ -209,6 +210,7 @@ class Examined(Struct, frozen=True, kw_only=True):
     pairs: tuple[PairSeen, ...] = ()
     pairing: Pairing = "none"
     deployed: bool = False
+    head: str = ""
 
 
 class Sight(Struct, frozen=True, kw_only=True):

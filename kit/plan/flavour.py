@@ -47,8 +47,8 @@ def flavour_of(tag: str) -> str:
 
 def needs_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> bool:
     """Return whether the hosts that run ranks have GPUs, for `auto`. Raises StepError if only some of them have."""
-    ranked = _ranked(spec, observed)
-    without = [facts for facts in ranked if not facts.gpus]
+    ranking = ranked(spec, observed)
+    without = [facts for facts in ranking if not facts.gpus]
     if spec.image.flavour in ("gpu", "cuda"):
         if without:
             raise _failed(
@@ -58,12 +58,12 @@ def needs_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> bool:
         return True
     if not without:
         return True
-    if len(without) < len(ranked):
+    if len(without) < len(ranking):
         raise _failed(
             marked(
-                f"{_hosts([facts for facts in ranked if facts.gpus])} GPUs, and {_hosts(without)} none"
+                f"{_hosts([facts for facts in ranking if facts.gpus])} GPUs, and {_hosts(without)} none"
                 f"{_faults(without)}: one image serves all hosts",
-                [gpu.name for facts in ranked for gpu in facts.gpus],
+                [gpu.name for facts in ranking for gpu in facts.gpus],
             ),
             "take the hosts without GPUs out of the hosts file; or set image.flavour in kit.yaml: cpu uses no GPU, and "
             "cuda-tensorflow, cuda-mxnet or cuda-pytorch start everywhere",
@@ -72,7 +72,10 @@ def needs_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> bool:
 
 
 def lost_gpus(observed: Sequence[HostFacts], deployed: str) -> KitError | None:
-    """Return the error of hosts that lost all GPUs since the deploy of the image `deployed`, a tag."""
+    """Return the error of hosts that lost all GPUs since the deploy of the image `deployed`, a tag.
+
+    `observed` has only hosts that run ranks.
+    """
     broken = [facts for facts in observed if facts.gpu_fault and not facts.gpus]
     if not broken or not flavour_of(deployed).startswith("cuda-"):
         return None
@@ -173,7 +176,7 @@ def broken_drivers(observed: Sequence[HostFacts]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _ranked(spec: ClusterSpec, observed: Sequence[HostFacts]) -> Sequence[HostFacts]:
+def ranked(spec: ClusterSpec, observed: Sequence[HostFacts]) -> Sequence[HostFacts]:
     """Return the hosts that run ranks. A head without ranks needs no GPU."""
     return observed if spec.head_runs_ranks or len(observed) == 1 else observed[1:]
 

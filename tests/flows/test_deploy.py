@@ -655,6 +655,17 @@ def test_a_node_without_nvidia_smi_is_a_warning(fleet: Fleet, reporter: Remember
     assert deploy(fleet.context(reporter)).plan.empty
 
 
+def test_a_head_without_ranks_has_lost_no_gpu(fleet: Fleet, reporter: Remembering) -> None:
+    """Its image has NVIDIA's programs, and it never had a GPU."""
+    on_gpus(fleet)
+    fleet["gpu1"].gpus = 0
+    fleet["gpu1"].nvidia_smi = ["No devices were found"]
+    context = fleet.context(reporter, head_runs_ranks=False)
+    deploy(context)
+    assert deploy(context).plan.empty
+    assert reporter.warnings == []
+
+
 def test_a_node_that_lost_its_gpus_is_recreated(fleet: Fleet, reporter: Remembering) -> None:
     on_gpus(fleet)
     deploy(fleet.context(reporter))

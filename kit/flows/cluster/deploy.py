@@ -81,7 +81,9 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     observed = look.observed()
     tag = look.tag
     nodes, problems = nodes_of(observed, spec)
-    lost = flavour.lost_gpus(observed, _deployed_image(observed)) if spec.image.flavour == "auto" else None
+    lost = None
+    if spec.image.flavour == "auto":
+        lost = flavour.lost_gpus(flavour.ranked(spec, observed), _deployed_image(observed))
     problems += [lost] if lost else []
     if any(facts.gpus for facts in observed):
         problems += flavour.driver_problems(look.context.spec.image, observed)
@@ -186,7 +188,7 @@ def _note_unstaged(context: Context, observed: Sequence[HostFacts]) -> None:
 
 def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
     unused = flavour.unused_gpus(context.spec, observed)
-    broken = [(text, hint) for _, text, hint in flavour.broken_drivers(observed)]
+    broken = [(text, hint) for _, text, hint in flavour.broken_drivers(flavour.ranked(context.spec, observed))]
     few = [
         (f"{facts.host.name} has {note}", "write slots= as many as GPUs, or remove slots=")
         for facts in observed

@@ -66,6 +66,7 @@ def doctor(context: Context, *, hosts: str | None = None, pairing: Pairing | Non
         pairs=pairs,
         pairing=pairing,
         deployed=deployed,
+        head=head.name,
     )
     judged = judge(examined, CHECKS)
     return DoctorResult(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kit.errors import NotReadyError
-from kit.model.doctor import Check, Examined, Sight
+from kit.model.doctor import Check, Examined, Severity, Sight
 from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
 from kit.plan.doctor.sights import facts_of, sights_of
@@ -14,14 +14,19 @@ from kit.plan.flavour import broken_drivers, lost_gpus
 
 def judge(examined: Examined) -> Iterator[Sight]:
     observed = facts_of(examined)
+    # A head without ranks needs no GPU, and its image may have the driver's programs without one.
+    idle = "" if examined.spec.head_runs_ranks else examined.head
     for facts in observed:
-        seen = lost(facts, examined.spec.env)
+        seen, name = lost(facts, examined.spec.env), facts.host.name
         if seen:
-            yield Sight(hosts=(facts.host.name,), seen=seen, fix="run: kit deploy")
+            severity: Severity | None = "watch" if name == idle else None
+            yield Sight(hosts=(name,), seen=seen, fix="run: kit deploy", severity=severity)
     for host, text, hint in broken_drivers(observed):
-        yield Sight(hosts=(host,), seen=text.removeprefix(f"{host}: "), fix=hint)
+        seen = text.removeprefix(f"{host}: ")
+        yield Sight(hosts=(host,), seen=seen, fix=hint, severity="watch" if host == idle else None)
     if examined.spec.image.flavour == "auto":
-        yield from sights_of([lost_gpus(observed, _deployed_image(examined))])
+        ranked = [facts for facts in observed if facts.host.name != idle]
+        yield from sights_of([lost_gpus(ranked, _deployed_image(examined))])
 
 
 def _deployed_image(examined: Examined) -> str:

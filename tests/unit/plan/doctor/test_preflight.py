@@ -9,11 +9,13 @@ import pytest
 
 from kit.config.validate import spec_from
 from kit.model.doctor import Examined, Finding, Room, Seen
+from kit.model.launch import ClusterRecord
 from kit.model.observed import Container, GpuEngine, HostFacts
 from kit.model.swarm import SwarmFacts
 from kit.model.values import replace
 from kit.plan.cluster.deploy import problems_of
 from kit.plan.cluster.nodes import nodes_of
+from kit.plan.cluster.record import to_text
 from kit.plan.cluster.supply import Image
 from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.judge import judge
@@ -30,6 +32,7 @@ def examined(observed: list[HostFacts], **spec: Any) -> Examined:
     return Examined(
         spec=settings,
         hosts=tuple(Seen(host=one.host, facts=one, node=nodes.get(one.host.name)) for one in observed),
+        head="gpu1",
     )
 
 
@@ -120,6 +123,21 @@ def test_lost_gpus() -> None:
     broken = facts(2, gpu_fault="Driver/library version mismatch")
     assert "reports no GPUs" in findings([broken])["gpu-lost"].seen[0].seen
     assert not findings([broken])["gpu-lost"].seen[0].seen.startswith("gpu2")
+
+
+@pytest.mark.parametrize("deployed", ["", "kit:cuda-mxnet-0123456789ab"])
+@pytest.mark.parametrize("head", [True, False])
+def test_a_head_without_ranks_may_have_programs_of_the_driver_and_no_gpu(deployed: str, head: bool) -> None:
+    """Images of VMs often have them everywhere."""
+    record = ClusterRecord(
+        name="lab", image=deployed, network="10.0.0.0/24", ssh_port=33, nodes=(), head_runs_ranks=False, settings={}
+    )
+    bare = facts(1 if head else 2, gpu_fault="No devices were found", record=to_text(record))
+    others = [facts(n, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE) for n in (3, 4)]
+    finding = findings([bare, *others], head_runs_ranks=False)["gpu-lost"]
+    assert finding.severity == ("watch" if head else "breaks")
+    assert {host for sight in finding.seen for host in sight.hosts} == {bare.host.name}
+    assert findings([bare, *others])["gpu-lost"].severity == "breaks"
 
 
 @pytest.mark.parametrize(("flavour", "text"), [("auto", "one image serves all hosts"), ("cuda", "but gpu2 has no GPU")])
