@@ -33,6 +33,8 @@ CHECK = Check(
     reads=(_ID,),
     leads_to="A DHCP server may give both hosts the same address when their leases end. Logs of both look like those "
     "of one machine. This happens when a VM is cloned.",
-    fix="Give each clone a new one and restart it: `sudo rm /etc/machine-id && sudo systemd-machine-id-setup`.",
+    # Also D-Bus's copy, which is a separate file on Debian: systemd would take the same ID from there.
+    fix="Give each clone a new one and restart it: `sudo rm -f /etc/machine-id /var/lib/dbus/machine-id && sudo "
+    "systemd-machine-id-setup`.",
     lab="kit lab fault HOST machine-id",
 )

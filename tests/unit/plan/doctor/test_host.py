@@ -205,6 +205,13 @@ def test_hosts_with_one_machine_id_are_named_together() -> None:
     assert rows(judged(machine_id.CHECK, HEAD, clone, THIRD)) == [("gpu2 gpu3", "the same machine ID 00000000…")]
 
 
+def test_a_new_machine_id_does_not_come_from_the_copy_of_the_old_one() -> None:
+    """On Debian, D-Bus has its own, and systemd takes that."""
+    assert (
+        "`sudo rm -f /etc/machine-id /var/lib/dbus/machine-id && sudo systemd-machine-id-setup`" in machine_id.CHECK.fix
+    )
+
+
 def test_a_cpu_that_chooses_its_clock_is_only_worth_a_look() -> None:
     folder = f"{CPU}/cpu0/cpufreq"
     host = HEAD.but(files={f"{folder}/scaling_governor": "powersave\n", f"{folder}/scaling_driver": "intel_pstate\n"})
