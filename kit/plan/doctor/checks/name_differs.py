@@ -8,6 +8,8 @@ from ipaddress import ip_address
 
 from kit.model.doctor import Check, Examined, Sight
 
+_IPV4 = 4
+
 
 def judge(examined: Examined) -> Iterator[Sight]:
     """A host that resolves a name to another address than the others do, which is not the cluster's.
@@ -23,15 +25,21 @@ def judge(examined: Examined) -> Iterator[Sight]:
         if pair.resolved:
             by_target.setdefault(pair.target, {})[pair.source] = frozenset(pair.resolved)
     for target, by_source in by_target.items():
-        views = {*by_source.values()}
-        # What the host itself resolves. A loopback address is the check own-name's.
-        itself = frozenset(one for one in own.get(target, set()) if not ip_address(one).is_loopback)
+        # What the host itself resolves. A loopback address is the check own-name's, and others ask for IPv4 alone.
+        itself = frozenset(one for one in own.get(target, set()) if _is_ipv4(one))
+        # A part of it is no other answer: some servers return not all addresses each time.
+        views = {itself if addresses <= itself else addresses for addresses in by_source.values()}
         views |= {itself} if itself else set()
         if len(views) == 1 and len(by_source) == asked[target]:
             continue
         for source, addresses in by_source.items():
-            if address[target] not in addresses and addresses != itself:
+            if address[target] not in addresses and not addresses <= itself:
                 yield Sight(hosts=(source, target), seen=f"the name of {target} is {', '.join(sorted(addresses))} here")
+
+
+def _is_ipv4(word: str) -> bool:
+    address = ip_address(word)
+    return address.version == _IPV4 and not address.is_loopback
 
 
 CHECK = Check(

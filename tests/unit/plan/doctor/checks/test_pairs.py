@@ -258,6 +258,16 @@ def test_a_name_that_is_the_same_everywhere_is_no_finding() -> None:
     assert seen(name_differs.CHECK, value) == []
 
 
+@pytest.mark.parametrize(
+    ("own", "count"),
+    [(["192.0.2.7", "2001:db8::7"], 0), (["192.0.2.7", "192.0.2.8"], 0), (["2001:db8::7"], 0), (["192.0.2.8"], 2)],
+)
+def test_the_target_may_know_more_of_its_addresses(own: list[str], count: int) -> None:
+    """It asks for all families, and the others for IPv4 only."""
+    value = examined(lambda pair: changed(pair, resolved=("192.0.2.7",)), count=2, own=own)
+    assert len(seen(name_differs.CHECK, value)) == count
+
+
 def test_with_two_hosts_the_target_itself_is_asked() -> None:
     value = examined(lambda pair: changed(pair, resolved=("192.0.2.7",)), count=2, own=["10.0.0.1", "10.0.0.2"])
     assert len(seen(name_differs.CHECK, value)) == 2
