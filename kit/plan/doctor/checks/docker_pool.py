@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 
-from kit.model.doctor import Check, Examined, Sight
+from kit.model.doctor import Check, Examined, Seen, Sight
 from kit.model.text import fold
 from kit.plan.doctor.kernel import routes, way
 from kit.plan.doctor.network import ROUTES, address
 
-_BRIDGES = ("docker", "br-")
+# As the engine names its bridges. br-ex or br-lan are the host's own.
+_BRIDGE = re.compile(r"docker[0-9]*|docker_gwbridge|br-[0-9a-f]{12}", re.ASCII)
 # How many hosts a finding names.
 _NAMED = 4
 
@@ -19,7 +21,10 @@ def judge(examined: Examined) -> Iterator[Sight]:
     for host in examined.hosts:
         known = routes(host.file(ROUTES.path))
         for route in known:
-            if not route.interface.startswith(_BRIDGES) or not route.mask or route.gateway:
+            if not _BRIDGE.fullmatch(route.interface) or not route.mask or route.gateway:
+                continue
+            # Its owner gave the host's address to it, so the other hosts are behind it.
+            if addresses.get(host.name) in _on(host, route.interface):
                 continue
             # A smaller network of a real interface has precedence.
             inside = [
@@ -30,6 +35,12 @@ def judge(examined: Examined) -> Iterator[Sight]:
             if inside:
                 seen = f"the network of {route.interface} contains {fold(inside, most=_NAMED)}"
                 yield Sight(hosts=(host.name,), seen=seen)
+
+
+def _on(host: Seen, interface: str) -> Collection[int]:
+    """Return the addresses of an interface, as far as kit could observe the host."""
+    known = host.facts.interfaces if host.facts else ()
+    return [int(one.address.ip) for one in known if one.name == interface]
 
 
 CHECK = Check(

@@ -8,6 +8,7 @@ import pytest
 
 from kit.config.validate import spec_from
 from kit.model.doctor import Examined
+from kit.model.values import replace
 from kit.plan.doctor.checks import (
     arp_table,
     congestion,
@@ -23,6 +24,7 @@ from kit.plan.doctor.checks import (
 )
 from kit.plan.doctor.network import interface
 from tests.fakes.doctor import judged, rows, seen, table
+from tests.fakes.facts import facts, interfaces
 from tests.unit.plan.doctor.clean import ANY, ROUTES, THREE, machine
 
 NET = "/sys/class/net"
@@ -79,13 +81,26 @@ CASES: list[tuple[Any, dict[str, str], list[str]]] = [
     ),
     (
         docker_pool,
-        {"/proc/net/route": table(LAN, ("br-1", "10.0.0.1", "255.255.255.255"))},
-        ["the network of br-1 contains gpu1"],
+        {"/proc/net/route": table(LAN, ("br-0242ac110002", "10.0.0.1", "255.255.255.255"))},
+        ["the network of br-0242ac110002 contains gpu1"],
     ),
     (
         docker_pool,
         {"/proc/net/route": table(("docker0", "10.0.0.0", "255.255.0.0"))},
         ["the network of docker0 contains gpu[1,3]"],
+    ),
+    *(
+        (
+            docker_pool,
+            {"/proc/net/route": table((name, "10.0.0.0", "255.255.255.0"))},
+            ["the network of " + name + " contains gpu[1,3]"],
+        )
+        for name in ("docker1", "docker_gwbridge")
+    ),
+    # Bridges of the host, to which its network card belongs.
+    *(
+        (docker_pool, {"/proc/net/route": table((name, "10.0.0.0", "255.255.255.0"))}, [])
+        for name in ("br-ex", "br-lan", "br-0242ac11000", "br-0242ac1100021", "dockernet")
     ),
     # The smaller network of eth0 wins.
     (docker_pool, {"/proc/net/route": table(LAN, ("docker0", "10.0.0.0", "255.255.0.0"))}, []),
@@ -123,6 +138,18 @@ def test_of_two_links_or_adapters_the_worse_one_is_the_heads() -> None:
     one = {**both, "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n"}
     hosts = (HEAD.but(files=one), SECOND.but(files=both))
     assert rows(judged(infiniband.CHECK, *hosts)) == [("gpu1", "1 active ports, usual 2")]
+
+
+def test_a_bridge_with_the_hosts_own_address_is_no_bridge_of_the_engine() -> None:
+    bridge = SECOND.but(files={"/proc/net/route": table(("docker0", "10.0.0.0", "255.255.255.0"))})
+    machines = (HEAD, bridge, THIRD)
+    hosts = [seen(f"gpu{n}", n, one, docker_pool.CHECK.reads) for n, one in enumerate(machines, 1)]
+    for address, count in (("10.0.0.2/24", 0), ("10.0.0.200/24", 1)):
+        observed = facts(2, interfaces=interfaces(lo="127.0.0.1/8", docker0=address))
+        examined = Examined(
+            spec=spec_from({"name": "lab"}), hosts=(hosts[0], replace(hosts[1], facts=observed), hosts[2])
+        )
+        assert len(list(docker_pool.CHECK.judge(examined))) == count
 
 
 def test_a_nearly_full_table_is_worth_a_look() -> None:
