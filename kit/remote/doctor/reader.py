@@ -216,9 +216,10 @@ class Reading:
                 over, deadline = True, min(deadline, time.monotonic() + DRAIN_S)
             for pipe, _ in poller.poll(20):
                 data = os.read(pipe, 65536)
-                texts[pipe] += data if tail else data[: most - len(texts[pipe])]
-                # Never more than one piece above the limit.
-                del texts[pipe][: max(0, len(texts[pipe]) - most)]
+                text = texts[pipe]
+                text += data
+                excess = slice(max(0, len(text) - most)) if tail else slice(most, None)
+                del text[excess]
                 if not data:
                     poller.unregister(pipe)
                     pipes -= 1

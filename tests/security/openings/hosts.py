@@ -705,9 +705,9 @@ OPENINGS: tuple[Opening, ...] = (
         border=_DOCTOR,
         what="a program of the VM prints without a limit",
         file="kit/remote/doctor/reader.py",
-        old="texts[pipe] += data[: most - len(texts[pipe])]",
-        new="texts[pipe] += data",
-        tests=("unit/remote/doctor/test_reader.py", "-k", "endless_output"),
+        old="del text[excess]",
+        new="del text[:0]",
+        tests=("unit/remote/doctor/test_reader.py", "-k", "endless_output or newest_lines"),
     ),
     Opening(
         border=_TOP,
