@@ -26,7 +26,7 @@ _PROGRAM_FIX = (
 # NVIDIA's catalog says of these to do nothing now, and to ask its support if they return.
 _MINOR = frozenset({66, 67, 92, 93, 121, 141, 157, 160, 161})
 _MINOR_FIX = "programs go on, and the GPU needs no reset now. If the error returns, tell your provider or NVIDIA"
-# It tells what another error needs: a reset, a reboot or, at the end of the line, nothing any more.
+# It says what another error needs: a reset, a reboot or, at the end of the line, nothing any more.
 _RECOVERY, _NO_RECOVERY = 154, "(None)"
 # The program's end after another error, and a memory row that was replaced and works again.
 _AFTERMATH = frozenset({43, 45, 63})
