@@ -37,8 +37,9 @@ kit doctor --json             # one object, for a program
 ```
 
 A finding has an ID, its hosts, what kit saw on them, what it leads to, and what to type. Hosts with the same problem
-share a line. Where hosts should be alike, most of them are the reference, and the others are named. kit runs all
-checks even if one host cannot be reached: that host is a finding (`unreachable`).
+share a line. Where hosts should be alike, most of them are the reference, and the others are named. Of two that
+differ, it is the head, or the one that has more where less is worse. kit runs all checks even if one host cannot be
+reached: that host is a finding (`unreachable`).
 
 | Severity | What it means | Exit code |
 |---|---|---|
