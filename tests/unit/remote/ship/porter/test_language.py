@@ -97,7 +97,7 @@ def test_each_module_is_python_3_6(path: Path) -> None:
 
 
 def timeouts(path: Path) -> list[int]:
-    """Return the lines that catch a TimeoutError alone. Before Python 3.10, the timeout of a socket is another error."""
+    """Return the lines that catch a TimeoutError alone. Before Python 3.10, a socket raises another error."""
     return [
         node.lineno
         for node in nodes(path)
