@@ -64,7 +64,10 @@ def judge(examined: Examined) -> Iterator[Sight]:
         for line in ran.out.splitlines()[-_MOST_LINES:]:
             if kind := _kind(line):
                 kinds[kind] = kinds.get(kind, 0) + 1
-        for (text, severity, fix), count in list(kinds.items())[:_MOST_KINDS]:
+        # Of too many, those that break something: a faulty program leaves a line of each GPU that it used.
+        shown = sorted(kinds, key=lambda kind: kind[1] != "breaks")[:_MOST_KINDS]
+        for text, severity, fix in (kind for kind in kinds if kind in shown):
+            count = kinds[text, severity, fix]
             times = f", {count} times" if count > 1 else ""
             yield Sight(hosts=(host.name,), seen=f"{text}{times}", severity=severity, fix=fix)
 

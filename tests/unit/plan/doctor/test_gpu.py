@@ -373,6 +373,12 @@ def test_how_bad_a_line_of_the_log_is(line: str, expected: list[tuple[str, bool]
     assert [(sight.severity, "needs no reset" in sight.fix) for sight in sights] == expected
 
 
+def test_many_faults_of_programs_hide_no_broken_gpu() -> None:
+    lines = [NVRM.format(31).replace("3b", f"{bus:02x}") for bus in range(16)]
+    sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(*lines, NVRM.format(79))))
+    assert [sight.severity for sight in sights] == ["watch"] * 7 + ["breaks"]
+
+
 def test_the_end_of_the_log_counts() -> None:
     """The oldest lines of a server that has run for months fill the answer."""
     (read,) = gpu_xid.CHECK.reads
