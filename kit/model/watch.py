@@ -170,7 +170,7 @@ class SuspectReading(Reading, frozen=True, kw_only=True):
 class Seen(Struct, frozen=True, kw_only=True):
     """What kit knows of a host now: its newest reading, which is `age` seconds old, and why there is no newer one.
 
-    `number` counts the readings.
+    `number` counts the readings. `age` is 0 if the reading is the last one that kit wanted.
     """
 
     host: str

@@ -237,12 +237,20 @@ class Watchers:
                 Seen(
                     host=one.host.name,
                     reading=one.readings[-1] if one.readings else None,
-                    age=now - one.heard if one.number else 0.0,
+                    age=self._age(one, now),
                     number=one.number,
                     error=one.error,
                 )
                 for one in self._watchers
             )
+
+    def _age(self, one: _Watcher, now: float) -> float:
+        """Return the age of a host's newest reading. With `count`, its last one does not age: no other is to come.
+
+        kit may wait long for another host then, which says nothing of this one.
+        """
+        wanted = int(self.order["count"])
+        return 0.0 if not one.number or (wanted and one.number >= wanted) else now - one.heard
 
     def history(self) -> Mapping[str, Sequence[Reading]]:
         """Return the last `keep` readings of each host, the oldest first."""

@@ -16,6 +16,7 @@ import pytest
 from kit.errors import AnswerError, KitError, StepError, UnreachableError
 from kit.model.answer import OddAnswer
 from kit.model.watch import Seen
+from kit.plan.watch import rows
 from kit.remote.machine.assets import images_dir
 from kit.remote.ssh.program import ARGV
 from kit.remote.watch import watchers
@@ -60,6 +61,29 @@ def test_a_number_of_readings(machine: Loopback) -> None:
         assert watched.wait(lambda seen: all(one.number == 2 for one in seen), LONG_S)
         assert not watched.wait(lambda seen: any(one.number > 2 for one in seen), LONG_S)
         assert {name: len(readings) for name, readings in watched.history().items()} == {"gpu1": 2, "gpu2": 2}
+
+
+def test_the_last_reading_that_is_wanted_does_not_age(machine: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kit top --once may wait 30 s for a host that does not answer: the figures of the other stay."""
+    machine.altered["gpu2"] = ("sh", "-c", "read -r line; sleep 1000")
+    with Watchers(machine.hosts, machine.connect, every=0.05, count=1) as watched:
+        assert watched.wait(lambda seen: seen[0].number == 1, LONG_S)
+        now = watchers.time.monotonic()
+        with monkeypatch.context() as patched:
+            patched.setattr(watchers.time, "monotonic", lambda: now + 30)
+            first, second = rows.tables(watched.now(), rows.History()).hosts
+    assert (first.trouble, first.cores) == ("", os.cpu_count())
+    assert second.trouble == "waiting for its first reading"
+
+
+def test_a_reading_ages_while_others_are_to_come(machine: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Watchers(machine.hosts, machine.connect, every=1000, count=2) as watched:
+        assert watched.wait(lambda seen: seen[0].number == 1, LONG_S)
+        now = watchers.time.monotonic()
+        with monkeypatch.context() as patched:
+            patched.setattr(watchers.time, "monotonic", lambda: now + 30)
+            first, _ = rows.tables(watched.now(), rows.History()).hosts
+    assert first.trouble.startswith("no reading for ")
 
 
 def test_a_host_that_fails_delays_no_other_and_comes_back(machine: Loopback) -> None:
