@@ -98,6 +98,8 @@ class Gpus:
     def __init__(self, every: float = 1.0) -> None:
         self.every = max(1, round(every))
         self.fault = ""
+        # The first line of this nvidia-smi that is no GPU. The first names the cause, and the others follow from it.
+        self._complaint = ""
         self._process: Any = None
         self._missing = False
         self._word = 0
@@ -150,7 +152,7 @@ class Gpus:
             self._again = now + _AGAIN_S
             return
         os.set_blocking(self._process.stdout.fileno(), False)
-        self._text, self._growing, self._heard = b"", [], now
+        self._text, self._growing, self._heard, self._complaint = b"", [], now, ""
 
     def _drain(self, wait: float) -> bool:
         """Take what nvidia-smi has printed. Return whether there was anything."""
@@ -172,8 +174,8 @@ class Gpus:
     def _hear(self, line: str) -> None:
         parsed = parse(line)
         if parsed is None:
-            if line:
-                self.fault = "".join(char for char in line[:200] if char.isprintable())
+            if line and not self._complaint:
+                self.fault = self._complaint = "".join(char for char in line[:200] if char.isprintable())
             return
         total, gpu = parsed
         if self._growing and gpu["index"] <= self._growing[-1]["index"]:
@@ -186,7 +188,7 @@ class Gpus:
     def _settle(self) -> None:
         if self._growing:
             self._newest, self._growing = self._growing, []
-            self._heard, self.fault = time.monotonic(), ""
+            self._heard, self.fault, self._complaint = time.monotonic(), "", ""
 
     def _ended(self) -> None:
         if self._text:
@@ -197,14 +199,15 @@ class Gpus:
             process.stdout.close()
             code = process.wait()
             now = time.monotonic()
-            if "not a valid field" in self.fault and self._word + 1 < len(REASONS):
+            if "not a valid field" in self._complaint and self._word + 1 < len(REASONS):
                 self._word += 1
                 self._again = now
             else:
                 self._newest = None
-                self.fault = self.fault or "%s ended with exit code %d" % (PROGRAM, code)
+                self.fault = self._complaint or "%s ended with exit code %d" % (PROGRAM, code)
                 self._again = now + _AGAIN_S
-            if "No devices" in self.fault:
+            # A host whose only GPU is lost also ends with this sentence, after another one.
+            if self._complaint.startswith("No devices"):
                 self._missing, self.fault = True, ""
 
 

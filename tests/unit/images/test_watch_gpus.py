@@ -149,6 +149,30 @@ def test_a_failure_is_said_and_not_repeated(smi: Smi, tmp_path: Path) -> None:
     assert smi("exit 3").read(wait=60) is None
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Unable to determine the device handle for GPU0: 0000:01:00.0: Unknown Error", "No devices were found"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "NVML library version: 535.183"),
+    ],
+)
+def test_the_first_sentence_of_a_failure_is_the_cause(smi: Smi, first: str, second: str) -> None:
+    source = smi(f"echo '{first}'; echo '{second}'; exit 6")
+    assert source.read(wait=60) is None
+    assert source.fault == first
+    # A host whose GPU is lost has GPUs, also the next time.
+    assert source.read() is None
+
+
+def test_a_failure_after_another_one_has_its_own_cause(smi: Smi, tmp_path: Path) -> None:
+    source = smi(f"[ -e '{tmp_path}/again' ] && exit 3; touch '{tmp_path}/again'; echo 'GPU is lost'; exit 9")
+    assert source.read(wait=60) is None
+    assert source.fault == "GPU is lost"
+    source._again = 0.0
+    assert source.read(wait=60) is None
+    assert source.fault == "nvidia-smi ended with exit code 3"
+
+
 def test_a_host_without_gpus(smi: Smi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert smi("echo 'No devices were found'; exit 6").read(wait=60) == []
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
