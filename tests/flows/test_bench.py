@@ -330,6 +330,16 @@ def test_a_node_that_does_not_run_is_named(one: Bench) -> None:
         one.run()
 
 
+@pytest.mark.parametrize(("flavour", "through"), [("cpu", False), ("cuda-mxnet", True), ("cuda-pytorch", False)])
+def test_the_image_decides_whether_gpus_count(one: Bench, flavour: str, through: bool) -> None:
+    one.cluster.fleet["gpu1"].gpus = 2
+    planned = bench_plan(one.context(image={"flavour": flavour}), BenchOptions())
+    (case,) = [case for case in planned.cases if case.id == "collectives"]
+    assert ("nccl" in case.command) == through
+    trained = planned.cases[-1].command
+    assert trained[trained.index("--batch-size") + 1] == ("8" if flavour == "cpu" else "64")
+
+
 def test_a_cluster_that_is_not_there(fleet: Fleet, reporter: Remembering, tmp_path: Path) -> None:
     context = replace(fleet.context(reporter), folder=tmp_path)
     with pytest.raises(NotReadyError, match="no cluster lab runs here") as caught:

@@ -18,7 +18,7 @@ from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict
-from kit.plan.bench.cases import FLAVOURS, BenchFacts
+from kit.plan.bench.cases import FLAVOURS, BenchFacts, usable_gpus
 from kit.plan.cluster.record import from_text
 from kit.plan.flavour import OPEN, flavour_of
 from kit.remote.cluster.observe import observe
@@ -107,7 +107,7 @@ def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
     members = {node.id for node in swarm.nodes if node.state == "ready"}
     return BenchFacts(
         nodes=_nodes(context, record),
-        gpus=sum(len(facts.gpus) for facts in seen.values()),
+        gpus=usable_gpus(flavour, sum(len(facts.gpus) for facts in seen.values())),
         frameworks=known,
         members=frozenset(name for name, facts in seen.items() if swarm.manager and facts.swarm.node_id in members),
         pythons=frozenset(name for name, facts in seen.items() if facts.python),

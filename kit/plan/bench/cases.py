@@ -27,12 +27,14 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
     "pytorch": ("pytorch",),
     "cuda-pytorch": ("pytorch",),
 }
+# Their programs use no GPU, on hosts with GPUs as well.
+_ON_CPUS = frozenset({"cpu", "pytorch"})
 
 
 class BenchFacts(Struct, frozen=True, kw_only=True):
     """The facts of the cluster that decide which cases exist. `nodes` are those that run ranks, in the hosts' order.
 
-    `frameworks` is empty if the image's frameworks are not known. `members` are hosts of the swarm that the head
+    `gpus` are those that the image can use. `frameworks` is empty if the image's frameworks are not known. `members` are hosts of the swarm that the head
     manages. `pythons` are the hosts that have python3. `plugin`: kit.yaml names a network plugin of NCCL.
     `data` are the names of its data sets.
     """
@@ -53,6 +55,11 @@ class BenchFacts(Struct, frozen=True, kw_only=True):
     def horovod(self) -> bool:
         """Whether the image has Horovod, as far as that is known."""
         return not self.frameworks or bool(WITH_HOROVOD & set(self.frameworks))
+
+    @property
+    def nccl(self) -> bool:
+        """Whether mpi_perf can go through NCCL. It does so through Horovod."""
+        return bool(self.gpus) and self.horovod
 
 
 class BenchOptions(Struct, frozen=True, kw_only=True):
@@ -79,6 +86,11 @@ class BenchOptions(Struct, frozen=True, kw_only=True):
     repeats: int = 3
     warmup: int | None = None
     timeout_s: float = 600.0
+
+
+def usable_gpus(flavour: str, gpus: int) -> int:
+    """Return how many of the hosts' GPUs an image of this flavor uses: all or none."""
+    return 0 if flavour in _ON_CPUS else gpus
 
 
 class Planned(Struct, frozen=True, kw_only=True):

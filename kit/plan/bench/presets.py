@@ -21,7 +21,7 @@ from kit.plan.bench.cases import (
     sizes_of,
     training,
 )
-from kit.plan.bench.ladder import PROVES, ladder, scaling
+from kit.plan.bench.ladder import NO_NCCL, PROVES, ladder, scaling
 from kit.plan.bench.models import check_names, check_words
 from kit.plan.run.allreduce import OWN_CHOICE
 
@@ -124,7 +124,7 @@ def _stacks(facts: BenchFacts, options: BenchOptions) -> Planned:
     skipped = {}
     through = ("--through", "nccl")
     bare = {"nccl.plugin": None, "nccl.require": "any"}
-    if facts.gpus:
+    if facts.nccl:
         socket = (("NCCL_NET", "Socket"),)
         rows += [
             ("nccl-socket", "NCCL over TCP", through, bare, socket),
@@ -135,7 +135,7 @@ def _stacks(facts: BenchFacts, options: BenchOptions) -> Planned:
         else:
             skipped["nccl-plugin"] = "kit.yaml names no plugin (nccl.plugin)"
     else:
-        skipped["nccl"] = "it requires GPUs, with and without a plugin"
+        skipped["nccl"] = NO_NCCL if facts.gpus else "it requires GPUs, with and without a plugin"
     cases = tuple(
         replace(
             _everybody(

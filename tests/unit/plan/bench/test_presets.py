@@ -17,7 +17,7 @@ from kit.flows.bench.measure import BenchPlan
 from kit.model.launch import Node
 from kit.model.spec import ClusterSpec, MpiSpec, NcclSpec
 from kit.model.values import replace
-from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, rank_counts
+from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, rank_counts, usable_gpus
 from kit.plan.bench.models import GLUON, MXNET_TRAIN, PACED
 from kit.plan.bench.order import seconds_left, turns
 from kit.plan.bench.presets import plan
@@ -74,6 +74,26 @@ def test_an_image_without_horovod_measures_what_it_can() -> None:
     with pytest.raises(InputError, match="has no tensorflow") as refused:
         plan(torch, BenchOptions(preset="compression"))
     assert "--paced" not in (refused.value.hint or "")
+
+
+def test_gpus_without_horovod_exchange_through_mpi() -> None:
+    """mpi_perf --through nccl is Horovod's NCCL: an image such as cuda-pytorch has none."""
+    torch = facts(gpus=8, frameworks=("pytorch",))
+    for preset, rung in ((LADDER, "collectives"), ("networks", "networks/allreduce/mpi")):
+        planned = plan(torch, BenchOptions(preset=preset))
+        (case,) = [case for case in planned.cases if case.id == rung]
+        assert "allreduce" in case.command
+        assert [case.id for case in planned.cases if "nccl" in case.command] == []
+        assert planned.skipped["nccl"] == "kit measures it through Horovod, which this image does not have"
+    assert "latency" in next(case for case in plan(torch, BenchOptions()).cases if case.id == "collectives").command
+
+
+@pytest.mark.parametrize(
+    ("flavour", "gpus"),
+    [("cpu", 0), ("pytorch", 0), ("cuda-tensorflow", 8), ("cuda-mxnet", 8), ("cuda-pytorch", 8), ("ssh-layer", 8)],
+)
+def test_an_image_for_cpus_uses_no_gpu(flavour: str, gpus: int) -> None:
+    assert usable_gpus(flavour, 8) == gpus
 
 
 def test_paced_plans_are_marked_as_simulated() -> None:
