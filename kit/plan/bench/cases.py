@@ -57,6 +57,15 @@ class BenchFacts(Struct, frozen=True, kw_only=True):
         return not self.frameworks or bool(WITH_HOROVOD & set(self.frameworks))
 
     @property
+    def unpaced(self) -> str:
+        """Why paced_benchmark cannot run in the image, or ''. It exchanges arrays of MXNet through Horovod."""
+        if not self.horovod:
+            return "it measures Horovod, which this image does not have"
+        if self.frameworks and "mxnet" not in self.frameworks:
+            return "it needs MXNet, which this image does not have"
+        return ""
+
+    @property
     def nccl(self) -> bool:
         """Whether mpi_perf can go through NCCL. It does so through Horovod."""
         return bool(self.gpus) and self.horovod

@@ -68,11 +68,12 @@ def check_names(facts: BenchFacts, options: BenchOptions, *, stores: Sequence[st
         raise InputError(
             f"--preset {options.preset}: the cluster's image has no {needs}",
             hint="change image.frameworks in kit.yaml and deploy"
-            + ("" if needs == "mxnet" or not facts.horovod else ", or add --paced MODEL"),
+            + ("" if needs == "mxnet" or facts.unpaced else ", or add --paced MODEL"),
         )
-    if options.paced is not None and not facts.horovod:
+    if options.paced is not None and facts.unpaced:
+        lacks = "needs MXNet" if facts.horovod else "measures Horovod"
         raise InputError(
-            f"--paced {options.paced} measures Horovod, which the cluster's image does not have",
+            f"--paced {options.paced} {lacks}, which the cluster's image does not have",
             hint="remove --paced, or change image.frameworks in kit.yaml and deploy",
         )
     if options.data is not None and options.data not in facts.data:

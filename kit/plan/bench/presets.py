@@ -254,8 +254,8 @@ def tuning(facts: BenchFacts, options: BenchOptions) -> Planned:
         )
         for name, env in ALGORITHMS.items()
     ]  # fmt: skip
-    if not facts.horovod:
-        return Planned(cases=tuple(plain), skipped={"paced": "it measures Horovod, which this image does not have"})
+    if facts.unpaced:
+        return Planned(cases=tuple(plain), skipped={"paced": facts.unpaced})
     model = replace(options, paced=options.paced or "resnet50")
     crossed = []
     for fusion, cycle, algorithm, half in product((128, 16), (1, 5), ("default", "ring"), ("none", "fp16")):

@@ -76,6 +76,22 @@ def test_an_image_without_horovod_measures_what_it_can() -> None:
     assert "--paced" not in (refused.value.hint or "")
 
 
+def test_an_image_without_mxnet_paces_no_ranks() -> None:
+    """paced_benchmark exchanges arrays of MXNet: the default image on GPUs, cuda-tensorflow, has none."""
+    tensorflow = facts(gpus=8, frameworks=("tensorflow",))
+    tuned = plan(tensorflow, BenchOptions(preset="tuning"))
+    assert {case.command[:2] for case in tuned.cases} == {("mpi_perf", "allreduce")}
+    assert len(tuned.cases) == 7
+    assert tuned.skipped == {"paced": "it needs MXNet, which this image does not have"}
+    for preset in (LADDER, "egs", "compression", "tuning"):
+        with pytest.raises(InputError, match="--paced vgg16 needs MXNet, which the cluster's image does not have"):
+            plan(tensorflow, BenchOptions(preset=preset, paced="vgg16"))
+    assert plan(facts(frameworks=()), BenchOptions(preset="egs", paced="vgg16")).cases
+    with pytest.raises(InputError, match="has no tensorflow") as refused:
+        plan(facts(frameworks=("mxnet",)), BenchOptions(preset="compression"))
+    assert "or add --paced MODEL" in (refused.value.hint or "")
+
+
 def test_gpus_without_horovod_exchange_through_mpi() -> None:
     """mpi_perf --through nccl is Horovod's NCCL: an image such as cuda-pytorch has none."""
     torch = facts(gpus=8, frameworks=("pytorch",))
