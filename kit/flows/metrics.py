@@ -103,7 +103,7 @@ def _watched(context: Context, *, every: float) -> Iterator[Callable[[], tuple[F
             raise _all_failed(errors)
         for error in errors:
             context.reporter.report(Warned(text=f"{error}; its kit_host_up is 0", hint=error.hint))
-        yield lambda: families(watchers.now(), cluster=context.spec.name, version=kit.__version__)
+        yield lambda: families(watchers.now(), cluster=context.spec.name, version=kit.__version__, every=every)
 
 
 def _all_failed(errors: list[KitError]) -> KitError:

@@ -16,8 +16,9 @@ from kit.model.watch import Disk, Gpu, Nic, RankReading, Reading, Seen
 T = TypeVar("T")
 Value = float | int | None
 
-# Older readings say nothing of a host now. Its metrics then are missing, except for kit_host_up.
-STALE_S = 30.0
+# Older readings say nothing of a host now. Its metrics then are missing, except for kit_host_up. A host that is read
+# less often has this many periods: it is not down between two readings.
+STALE_S, STALE = 30.0, 3
 
 
 _Rows = Iterable[tuple[Labels, Value]]
@@ -30,9 +31,13 @@ class _Source(Struct, frozen=True, kw_only=True):
     rows: Callable[[Reading], _Rows]
 
 
-def families(seen: Sequence[Seen], *, cluster: str, version: str) -> tuple[Family, ...]:
-    """Return all metrics of what is known of the hosts now. A value that a host does not have gives no sample."""
-    fresh = [one for one in seen if one.reading is not None and one.age <= STALE_S]
+def families(seen: Sequence[Seen], *, cluster: str, version: str, every: float = 0.0) -> tuple[Family, ...]:
+    """Return all metrics of what is known of the hosts now. A value that a host does not have gives no sample.
+
+    `every` is the time between readings in seconds.
+    """
+    oldest = max(STALE_S, STALE * every)
+    fresh = [one for one in seen if one.reading is not None and one.age <= oldest]
     up = {one.host for one in fresh}
     first = (
         Family(metric=INFO, samples=(((cluster, version), 1.0),)),
@@ -57,7 +62,7 @@ INFO = Metric(
 UP = Metric(
     name="kit_host_up",
     kind="gauge",
-    help=f"1 if kit has read the host in the last {STALE_S:.0f} s, else 0.",
+    help=f"1 if kit has read the host in the last {STALE_S:.0f} s (with --every above 10s, {STALE} times that), else 0.",
     labels=("host",),
 )
 

@@ -87,6 +87,17 @@ def test_the_metrics_are_served_on_the_loopback_until_ctrl_c(machine: Loopback, 
     assert reporter.warnings == []
 
 
+def test_hosts_that_are_read_rarely_are_up_all_the_time(
+    machine: Loopback, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with flow.served(machine.context(reporter), LOOPBACK, every=60) as exported:
+        now = watchers.time.monotonic()
+        with monkeypatch.context() as patched:
+            patched.setattr(watchers.time, "monotonic", lambda: now + 55)
+            found = samples(get(exported.url))
+    assert (found["kit_host_up", "gpu1"], found["kit_host_up", "gpu2"]) == (1.0, 1.0)
+
+
 def test_a_host_that_fails_is_0_and_reported_once(machine: Loopback, reporter: Remembering) -> None:
     machine.down.add("gpu1")
     found = samples(flow.text(machine.context(reporter)))

@@ -72,6 +72,16 @@ def test_values_are_in_base_units() -> None:
 
 
 @pytest.mark.parametrize(
+    ("age", "every", "up"), [(31, 5, 0.0), (29, 5, 1.0), (65, 60, 1.0), (179, 60, 1.0), (181, 60, 0.0)]
+)
+def test_a_host_is_up_between_two_readings(age: float, every: float, up: float) -> None:
+    seen = [Seen(host="gpu1", reading=READING, number=2, age=age)]
+    found = {family.metric.name: family for family in families(seen, cluster="lab", version="0.1.0", every=every)}
+    assert dict(found["kit_host_up"].samples) == {("gpu1",): up}
+    assert bool(found["kit_host_cores"].samples) == bool(up)
+
+
+@pytest.mark.parametrize(
     "seen",
     [
         Seen(host="gpu1", error=UnreachableError("gone")),
