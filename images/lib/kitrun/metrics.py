@@ -72,10 +72,14 @@ def point_of(reading: Mapping[str, Any], *, memory: int, cpu: Optional[float]) -
     """Return what is kept of a reading (kitwatch.gauges).
 
     `memory` is that of the run's ranks here in bytes, and `cpu` the cores that they use. The rest is of the whole host:
-    `cores`, `host_memory` and `host_memory_size`; bytes since the boot that its devices received, sent, read and wrote;
-    and the GPUs with `use` (percent), `memory` and `size`.
+    `cores`, `host_memory` and `host_memory_size`; bytes since the boot that its devices received, sent, read and wrote,
+    those of the network without the ones that lie above another; and the GPUs with `use` (percent), `memory` and `size`.
     """
-    nics, disks = reading["nics"].values(), reading["disks"].values()
+    # Imported only here: short runs never get here.
+    from kitwatch import devices
+
+    nics = [reading["nics"][name] for name in devices.lowest(reading["nics"])]
+    disks = reading["disks"].values()
     return {
         "memory": memory,
         "cpu": cpu,

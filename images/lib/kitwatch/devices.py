@@ -84,6 +84,26 @@ def nics() -> Dict[str, Dict[str, float]]:
     return found
 
 
+def lowest(nics: Mapping[str, Any]) -> List[str]:
+    """Return those of the devices (of `nics()`) whose sum has each byte once.
+
+    A bond, a VLAN or a bridge counts what the devices below it count as well. So do the adapters that Azure and others
+    give to a VM as a pair: eth0 also counts what its virtual function carries, and stays when that one goes.
+    """
+    top = files.SYS + "/class/net/"
+    below = {
+        name: [word[len("lower_") :] for word in files.names(top + name) if word.startswith("lower_")] for name in nics
+    }
+    real = {name for name in nics if "device" in files.names(top + name)}
+    hidden = {lower for name in real for lower in below[name]}
+    hidden.update(
+        name
+        for name in nics
+        if name not in real and (any(lower in nics for lower in below[name]) or "bridge" in files.names(top + name))
+    )
+    return [name for name in nics if name not in hidden]
+
+
 def _is_down(name: str) -> bool:
     return files.word("%s/class/net/%s/operstate" % (files.SYS, name)) in ("down", "lowerlayerdown", "notpresent")
 

@@ -15,6 +15,7 @@ files: Any = launcher.load("kitwatch.files")
 gauges: Any = launcher.load("kitwatch.gauges")
 system: Any = launcher.load("kitwatch.system")
 devices: Any = launcher.load("kitwatch.devices")
+run_metrics: Any = launcher.load("kitrun.metrics")
 Host = Callable[..., None]
 
 # Captured on a VM with 2 cores, in ticks of 10 ms.
@@ -122,6 +123,37 @@ def test_a_device_that_came_back_has_no_negative_rate() -> None:
     rates = devices.disk_rates({"sda": {"read_bytes": 5.0}}, {"sda": {"read_bytes": 900.0}}, 1.0)
     assert rates["sda"]["read"] == 0.0
     assert devices.disk_rates({"sdb": {"read_bytes": 5.0}}, {"sda": {"read_bytes": 900.0}}, 1.0)["sdb"]["read"] is None
+
+
+@pytest.mark.parametrize(
+    ("below", "real", "counted"),
+    [
+        # A bond of two, a VLAN on it, and a bridge on that one.
+        ({"bond0": "eth0 eth1", "bond0.5": "bond0", "br0": "bond0.5 vnet0"}, "eth0 eth1", "eth0 eth1"),
+        # Azure: eth0 counts its virtual function, and is above it.
+        ({"eth0": "enP1s1", "eth0.5": "eth0"}, "eth0 enP1s1", "eth0"),
+        # What is below is in another network namespace, or is no device that carries anything.
+        ({"eth0": "", "macvlan0": "eth9"}, "", "eth0 macvlan0"),
+        ({"eth0": "", "lxdbr0": "veth1"}, "eth0", "eth0"),
+    ],
+)
+def test_a_sum_of_devices_has_each_byte_once(
+    host: Host, tmp_path: Path, below: dict[str, str], real: str, counted: str
+) -> None:
+    names = list(dict.fromkeys([*below, *real.split()]))
+    for name in names:
+        folder = tmp_path / "sys" / "class" / "net" / name
+        for word in below.get(name, "").split():
+            (folder / f"lower_{word}").mkdir(parents=True)
+        if name in real.split():
+            (folder / "device").mkdir(parents=True)
+        if "br" in name:
+            (folder / "bridge").mkdir(parents=True)
+    known = {name: {"rx_bytes": 10.0, "tx_bytes": 1.0} for name in [*names, "mlx5_0/1"]}
+    assert sorted(devices.lowest(known)) == sorted([*counted.split(), "mlx5_0/1"])
+    reading = {"nics": known, "disks": {}, "cores": 1, "mem": {"used": 0, "total": 0}}
+    point = run_metrics.point_of(reading, memory=0, cpu=None)
+    assert (point["received"], point["sent"]) == (10 * len(devices.lowest(known)), len(devices.lowest(known)))
 
 
 def test_rdma_goes_past_the_network_devices(host: Host) -> None:
