@@ -75,9 +75,9 @@ def _by_series(cases: Sequence[CaseSummary], pick: Callable[[CaseSummary], Stat 
 
 
 def _speedup(series: Sequence[Scaled]) -> Chart:
-    shown = series[:MOST_LINES]
-    members = [case for _, points in shown for case, _ in points]
+    members = [case for _, points in series[:MOST_LINES] for case, _ in points]
     base = min(case.np for case in members)
+    shown = [(name, [(case, _over(case, stat, base)) for case, stat in points]) for name, points in series[:MOST_LINES]]
     last = max(case.np for case in members)
     ideal = Line(
         label="ideal",
@@ -87,6 +87,8 @@ def _speedup(series: Sequence[Scaled]) -> Chart:
     top = max([last / base, *(stat.high for _, points in shown for _, stat in points)])
     ticks = _ticks(top, lambda at: f"{at:g}×")
     unit = "one rank" if base == 1 else words.ranks(base)
+    mixed = any(case.scaling is not None and case.scaling.base_np != base for case in members)
+    notes = ["A series that begins at more ranks begins on the ideal line."] if mixed else []
     return Chart(
         id="speedup",
         kind="lines",
@@ -99,8 +101,19 @@ def _speedup(series: Sequence[Scaled]) -> Chart:
         top=max(ticks[-1].at, top * 1.02),
         simulated=any(case.simulated for case in members),
         alt=f"Speed-up by number of ranks, the ideal dashed. {_in_words(shown, lambda s: f'{s.median:.2f}')}",
-        note=_left_out(len(series) - len(shown), "series"),
+        note=" ".join([*notes, _left_out(len(series) - len(shown), "series")]).strip(),
     )
+
+
+def _over(case: CaseSummary, speedup: Stat, base: int) -> Stat:
+    """Return the speed-up over `base` ranks, as if those of the case's own base had been ideal.
+
+    All series of a chart share one ideal line, and each is relative to its own fewest ranks.
+    """
+    factor = case.scaling.base_np / base if case.scaling is not None else 1.0
+    low, high, mad = speedup.low * factor, speedup.high * factor, speedup.mad * factor
+    values = tuple(value * factor for value in speedup.values)
+    return replace(speedup, median=speedup.median * factor, low=low, high=high, mad=mad, values=values)
 
 
 def _efficiency(name: str, title: str, series: Sequence[Scaled]) -> Chart:

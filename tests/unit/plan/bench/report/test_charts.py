@@ -34,6 +34,32 @@ def test_a_training_has_speed_up_and_efficiency() -> None:
     assert by_id["efficiency"].lines[1].points[-1].y == pytest.approx(0.8575)
 
 
+def test_series_with_different_bases_share_the_ideal_line() -> None:
+    """One that did not run on one rank begins on the ideal line, at its own fewest ranks."""
+    rates = {"small": {1: 10.0, 2: 18.0, 4: 32.0}, "large": {2: 4.0, 4: 7.0, 8: 12.0}}
+    cases = [
+        benchdata.case(f"{name}/{ranks}", series=name, x=ranks, np=ranks) for name in rates for ranks in rates[name]
+    ]
+    samples = [
+        benchdata.sample(case.id, repeat, benchdata.training(rates[case.series][case.np], case.np))
+        for case in cases
+        for repeat in range(3)
+    ]
+    chart = charts(summarise(benchdata.session("egs", cases), samples))[0]
+    ideal, small, large = chart.lines
+    assert [(point.x, point.y) for point in ideal.points] == [(1, 1), (8, 8)]
+    assert [(point.x, round(point.y, 2)) for point in small.points] == [(1, 1.0), (2, 1.8), (4, 3.2)]
+    assert [(point.x, point.y, point.text) for point in large.points] == [
+        (2, 2, "2.00×"),
+        (4, 3.5, "3.50×"),
+        (8, 6, "6.00×"),
+    ]
+    assert all(point.low == point.y == point.high for point in large.points)
+    assert chart.y_title == "times the images/s of one rank"
+    assert chart.note == "A series that begins at more ranks begins on the ideal line."
+    assert "large: 2.00 at 2 ranks" in chart.alt
+
+
 def test_the_ladder_has_bandwidth_by_size_too() -> None:
     by_id = of("ladder")
     assert list(by_id) == ["speedup", "efficiency", "bandwidth-1"]
