@@ -1,7 +1,7 @@
 """The disks and the network devices of a host: what they count, and the rates between two looks."""
 
 import re
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from kitwatch import files
 
@@ -58,7 +58,7 @@ def disk_rates(now: Totals, before: Optional[Totals], seconds: float) -> Dict[st
 def nics() -> Dict[str, Dict[str, float]]:
     """Return {name: {"rx_bytes", "tx_bytes", "errors", "dropped"}} of the devices that have a link, since the boot.
 
-    RDMA goes past the network devices. `mlx5_0/1` is port 1 of an adapter, if it is up.
+    RDMA goes past the network devices. `mlx5_0/1` is port 1 of an adapter, if it is up and counts its bytes.
     """
     found: Dict[str, Dict[str, float]] = {}
     for line in files.lines(files.PROC + "/net/dev")[2:]:
@@ -74,14 +74,29 @@ def nics() -> Dict[str, Dict[str, float]]:
             "dropped": counts[3] + counts[11],
         }
     for port in rdma_ports():
-        folder = _port(port) + "/counters/"
-        found[port] = {
-            "rx_bytes": files.number(folder + "port_rcv_data") * _WORD,
-            "tx_bytes": files.number(folder + "port_xmit_data") * _WORD,
-            "errors": files.number(folder + "port_rcv_errors") + files.number(folder + "symbol_error"),
-            "dropped": files.number(folder + "port_xmit_discards"),
-        }
+        totals = _rdma_bytes(port)
+        if totals is not None:
+            folder = _port(port) + "/counters/"
+            found[port] = {
+                "rx_bytes": totals[0],
+                "tx_bytes": totals[1],
+                "errors": files.number(folder + "port_rcv_errors") + files.number(folder + "symbol_error"),
+                "dropped": files.number(folder + "port_xmit_discards"),
+            }
     return found
+
+
+def _rdma_bytes(port: str) -> Optional[Tuple[int, int]]:
+    """Return what a port received and sent, or None if it does not count that: a 0 would be wrong.
+
+    The port of a virtual function may say `N/A (no PMA)`. EFA has counters of its own, of bytes.
+    """
+    for names, unit in ((("counters/port_rcv_data", "counters/port_xmit_data"), _WORD),
+                        (("hw_counters/rx_bytes", "hw_counters/tx_bytes"), 1)):  # fmt: skip
+        received, sent = (files.number("%s/%s" % (_port(port), name), -1) for name in names)
+        if received >= 0 and sent >= 0:
+            return received * unit, sent * unit
+    return None
 
 
 def lowest(nics: Mapping[str, Any]) -> List[str]:

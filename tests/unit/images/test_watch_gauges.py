@@ -171,6 +171,24 @@ def test_rdma_goes_past_the_network_devices(host: Host) -> None:
     assert list(now) == ["mlx5_0/1"]
 
 
+def test_a_port_of_rdma_without_counters_is_no_port_of_0_bytes(host: Host) -> None:
+    host("proc/net/dev", "a\nb\n")
+    for adapter in ("efa_0", "mlx5_1", "mlx5_2", "mlx5_3"):
+        host(f"sys/class/infiniband/{adapter}/ports/1/state", "4: ACTIVE\n")
+    # EFA counts bytes, and not words of 4 bytes.
+    host("sys/class/infiniband/efa_0/ports/1/hw_counters/rx_bytes", "250\n")
+    host("sys/class/infiniband/efa_0/ports/1/hw_counters/tx_bytes", "500\n")
+    for name in ("port_rcv_data", "port_xmit_data"):
+        host(f"sys/class/infiniband/mlx5_1/ports/1/counters/{name}", "N/A (no PMA)\n")
+        host(f"sys/class/infiniband/mlx5_3/ports/1/counters/{name}", "0\n")
+    found = devices.nics()
+    assert {name: (one["rx_bytes"], one["tx_bytes"]) for name, one in found.items()} == {
+        "efa_0/1": (250, 500),
+        "mlx5_3/1": (0, 0),
+    }
+    assert devices.rdma_ports() == ["efa_0/1", "mlx5_1/1", "mlx5_2/1", "mlx5_3/1"]
+
+
 @pytest.mark.parametrize("text", ["-1\n", "0\n", "", "x"])
 def test_a_virtual_link_may_not_know_its_speed(host: Host, text: str) -> None:
     host("sys/class/net/eth0/speed", text)
