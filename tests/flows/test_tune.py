@@ -185,6 +185,27 @@ def test_what_a_person_set_stays_unless_forced(bed: Bed, perf: Perf) -> None:
     assert spec.mpi.args[:4] == ("--mca", "btl_tcp_sndbuf", "1048576", "--mca")
 
 
+def test_words_of_a_person_outlive_the_mark_of_tune(bed: Bed, perf: Perf) -> None:
+    """--force puts kit's mark on the line, which also has the words of the person."""
+    own = ("--bind-to", "core", "-mca", "btl_tcp_sndbuf", "1048576")
+    bed.file.write_text(KIT_YAML + f"  args: {' '.join(own)}\n")
+    bed.tune(perf, force=True)
+    forced = load_spec(bed.file.read_text(), source="kit.yaml").mpi.args
+    assert forced[:6] == (*own, "--mca")
+
+    again = Perf(like_a_real_one)
+    result = bed.tune(again)
+    assert "mpi.args" not in {setting.path for setting in (*result.changed, *result.kept)}
+    assert all(args[:5] == own for args, _ in again.calls)
+    # What is in use is not measured a second time as a candidate. The words alone are one.
+    assert len({args for args, _ in again.calls}) == len(result.tried) + 1
+    assert any(args == own for args, _ in again.calls)
+
+    # Now kit's own words cost something, so they go, and the person's stay.
+    bed.tune(Perf(lambda parameters: 0.9 if len(parameters) == 1 else 0.3))
+    assert load_spec(bed.file.read_text(), source="kit.yaml").mpi.args == own
+
+
 def test_where_nothing_gains_mpi_stays_unchanged(bed: Bed) -> None:
     result = bed.tune(Perf(lambda _parameters: 0.9))
     assert result.after == result.before

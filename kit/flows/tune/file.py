@@ -40,7 +40,8 @@ class TunedFile:
             path=path,
             text=text,
             owned=owned,
-            theirs=() if "mpi.args" in owned else args,
+            # Under tune's mark are also the words that --force has kept.
+            theirs=rules.without_candidates(args) if "mpi.args" in owned else args,
             network=load_spec(text, source=str(path)).network,
             force=force,
         )

@@ -227,8 +227,8 @@ def try_all(
     trials = [current] + [
         Tried(name=candidate.name, parameters=candidate.parameters)
         for candidate in rules.candidates(machines)
-        if candidate.parameters != current.parameters
-        and not (known and all(name in known for name, _ in candidate.parameters))
+        if {**dict(candidate.parameters), **known} != dict(current.parameters)
+        and not (candidate.parameters and all(name in known for name, _ in candidate.parameters))
         and not rules.stalls({**dict(candidate.parameters), **known})
         and not rules.takes_over(dict(candidate.parameters), known)
     ]

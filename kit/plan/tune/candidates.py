@@ -85,6 +85,19 @@ def with_parameters(words: Sequence[str], parameters: Sequence[tuple[str, str]])
     return (*words, *added)
 
 
+def without_candidates(words: Sequence[str]) -> tuple[str, ...]:
+    """Return mpirun's arguments without the parameters that kit tune adds: what the user wrote of them."""
+    own = {("--mca", name, value) for candidate in CANDIDATES for name, value in candidate.parameters}
+    left, at = [], 0
+    while at < len(words):
+        if tuple(words[at : at + 3]) in own:
+            at += 3
+        else:
+            left.append(words[at])
+            at += 1
+    return tuple(left)
+
+
 def args_text(parameters: Sequence[tuple[str, str]]) -> str:
     return " ".join(f"--mca {name} {value}" for name, value in parameters)
 
