@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -100,6 +101,29 @@ def test_the_script_runs_on_this_machine() -> None:
     assert machine.sockets >= 1
     if shutil.which("ip"):
         assert "127.0.0.1" in {str(item.address.ip) for item in machine.addresses}
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "gpus"),
+    [
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, ()),
+        ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.183", 18, ()),
+        ("No devices were found", 0, ()),
+        ("GPU-5b1c-0a, NVIDIA H200\nGPU-5b1c-0b, Odd, Inc. GPU", 0, ("NVIDIA H200", "Odd, Inc. GPU")),
+        # nvidia-smi warns of a broken infoROM after its rows, with exit code 14.
+        ("GPU-5b1c-0a, Tesla T4\nWARNING: infoROM is corrupted at gpu 0000:01:00.0", 14, ("Tesla T4",)),
+    ],
+)
+def test_complaints_of_nvidia_smi_are_no_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, code: int, gpus: tuple[str, ...]
+) -> None:
+    (tmp_path / "printed").write_text(f"{printed}\n")
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat '{tmp_path}/printed'\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    machine = tune.machine(here(Host(name="gpu1", address="127.0.0.1")), node(1, address="127.0.0.1"))
+    assert machine.gpus == gpus
 
 
 def test_the_probe_finds_a_rate_for_every_host() -> None:
