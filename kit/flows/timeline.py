@@ -205,7 +205,7 @@ def _written(
         rank, why = next(iter(missed.items()), (0, _NOTHING))
         hint = _ALONE if record.np == 1 and why == _NOTHING else _LONGER
         raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=hint)
-    error = max(clock.error_us for clock in common.values())
+    error = clocks.apart_us(common)
     content = merge.merged(ranks, run=record.id, clock_error_us=error, missed=missed)
     try:
         path.write_bytes(msgspec.json.encode(content))

@@ -20,6 +20,7 @@ from kit.flows import timeline as flow
 from kit.flows.context import Context
 from kit.flows.timeline import timeline
 from kit.model.host import Host
+from kit.model.timeline import Clock
 from kit.model.values import replace
 from kit.remote.ssh.transport import Live
 from tests.fakes import horovod
@@ -146,6 +147,18 @@ def ranks(hosts: dict[str, Path]) -> Iterator[Callable[..., None]]:
 
 def record(context: Context, tmp_path: Path, **given: Any) -> Any:
     return timeline(context, None, here=tmp_path, **{"seconds": 0.05, "file": None, **given})
+
+
+def test_of_many_clocks_the_two_worst_may_differ_most(
+    context: Context, ranks: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = flow.clocks.together
+    more = {f"gpu{n}": Clock(offset_us=0.0, error_us=5000.0 * n) for n in (3, 4)}
+    monkeypatch.setattr(flow.clocks, "together", lambda *given: {**together(*given), **more})
+    ranks()
+    result = record(context, tmp_path)
+    assert result.clock_error_us == 35_000
+    assert "within 35000 us of each other" in Path(result.file).read_text()
 
 
 def test_all_ranks_are_on_one_clock_in_one_file(context: Context, ranks: Callable[..., None], tmp_path: Path) -> None:

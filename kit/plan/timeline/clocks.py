@@ -41,6 +41,11 @@ def together(clocks: Mapping[str, Clock], traces: Mapping[str, Sequence[Trace]])
     return corrected
 
 
+def apart_us(clocks: Mapping[str, Clock]) -> float:
+    """Return how wrong any two of the clocks may be, compared with each other: each is relative to the first host."""
+    return sum(sorted(clock.error_us for clock in clocks.values())[-2:])
+
+
 def _bounds(first: Sequence[Trace], other: Sequence[Trace], ahead: float) -> tuple[float, float]:
     """Return how far the other host's clock is ahead of the first one's at least and at most, in µs.
 

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.model.timeline import Clock, Slice, Trace
-from kit.plan.timeline.clocks import clock_of, together
+from kit.plan.timeline.clocks import apart_us, clock_of, together
+
+
+@pytest.mark.parametrize(
+    ("errors", "apart"), [((0.0,), 0.0), ((0.0, 300.0), 300.0), ((0.0, 200.0, 300.0, 100.0), 500.0)]
+)
+def test_two_clocks_may_be_wrong_in_opposite_directions(errors: tuple[float, ...], apart: float) -> None:
+    clocks = {f"gpu{n}": Clock(offset_us=5.0 * n, error_us=error) for n, error in enumerate(errors)}
+    assert apart_us(clocks) == apart
 
 
 def test_the_quickest_ping_counts() -> None:
