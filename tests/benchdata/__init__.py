@@ -172,7 +172,16 @@ def compression() -> tuple[Session, list[Sample]]:
 def networks() -> tuple[Session, list[Sample]]:
     rates = {"bare": (2.36e7, 2.1e-4), "host": (2.35e7, 2.2e-4), "bridge": (2.2e7, 3.4e-4)}
     cases = [
-        case(f"networks/{way}", rung="ring", title=f"TCP through {way}", np=2, x=way, series="TCP", network=way)
+        case(
+            f"networks/{way}",
+            rung="ring",
+            title=f"TCP through {way}",
+            np=2,
+            x=way,
+            series="TCP",
+            network=way,
+            command=("tcp_probe",),
+        )
         for way in rates
     ]
     samples = [

@@ -31,6 +31,10 @@ FLAVOURS: Mapping[str, tuple[str, ...]] = {
 _ON_CPUS = frozenset({"cpu", "pytorch"})
 
 
+# Instead of a command, in the cases of networks.
+PROBE = ("tcp_probe",)
+
+
 class BenchFacts(Struct, frozen=True, kw_only=True):
     """The facts of the cluster that decide which cases exist. `nodes` are those that run ranks, in the hosts' order.
 

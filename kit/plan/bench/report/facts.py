@@ -29,7 +29,7 @@ def flat(given: Mapping[str, Any], before: str = "") -> dict[str, str]:
         name = f"{before}{key}"
         if isinstance(value, Mapping):
             lines |= flat(value, f"{name}.")
-        elif key == "args" and isinstance(value, list | tuple):
+        elif name.rpartition(".")[2] == "args" and isinstance(value, list | tuple):
             # Arguments of a command line, as you type them.
             lines[name] = " ".join(map(str, value))
         else:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from kit.model.benchchart import Chart
 from kit.model.benchsummary import CaseSummary, Summary
+from kit.plan.bench.cases import PROBE
 from kit.plan.bench.report import rows, svg, words
 from kit.plan.bench.report.key_figures import key_figures
 from kit.plan.bench.report.used import use_rows
@@ -65,13 +66,20 @@ def html(summary: Summary, charts: Sequence[Chart], template: str) -> str:
         folded=rows.folded,
         climb=rows.climb(summary.cases) if summary.preset == "ladder" else [],
         words=words,
-        commands=[(case.title, _command(case)) for case in summary.cases if case.workload != "network"],
+        # A network's probe is no program of the image: kit sends it to the hosts.
+        commands=[(_changes(case), _command(case)) for case in summary.cases if case.command != PROBE],
     )
 
 
 def _firm(text: str) -> str:
     """No break between a number and what it counts."""
     return re.sub(r"(?<=[0-9×±]) (?=[%×]|[^\W\d_])", "\N{NO-BREAK SPACE}", text)
+
+
+def _changes(case: CaseSummary) -> str:
+    """What kit.yaml must have for the case, or ''. A variable or a flag cannot remove a setting of it."""
+    words_of = {name: " ".join(text.split()) for name, text in case.settings.items()}
+    return ", ".join(f"{name}: {text}" if text else f"no {name}" for name, text in words_of.items())
 
 
 def _command(case: CaseSummary) -> str:
