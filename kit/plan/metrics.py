@@ -62,7 +62,7 @@ INFO = Metric(
 UP = Metric(
     name="kit_host_up",
     kind="gauge",
-    help=f"1 if kit has read the host in the last {STALE_S:.0f} s (with --every above 10s, {STALE} times that), else 0.",
+    help=f"1 if kit has read the host in the last {STALE_S:.0f} s (--every above 10s: {STALE} times that), else 0.",
     labels=("host",),
 )
 

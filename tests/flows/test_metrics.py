@@ -94,8 +94,8 @@ def test_hosts_that_are_read_rarely_are_up_all_the_time(
         now = watchers.time.monotonic()
         with monkeypatch.context() as patched:
             patched.setattr(watchers.time, "monotonic", lambda: now + 55)
-            found = samples(get(exported.url))
-    assert (found["kit_host_up", "gpu1"], found["kit_host_up", "gpu2"]) == (1.0, 1.0)
+            values = samples(get(exported.url))
+    assert (values["kit_host_up", "gpu1"], values["kit_host_up", "gpu2"]) == (1.0, 1.0)
 
 
 def test_a_host_that_fails_is_0_and_reported_once(machine: Loopback, reporter: Remembering) -> None:

@@ -73,7 +73,7 @@ def point_of(reading: Mapping[str, Any], *, memory: int, cpu: Optional[float]) -
 
     `memory` is that of the run's ranks here in bytes, and `cpu` the cores that they use. The rest is of the whole host:
     `cores`, `host_memory` and `host_memory_size`; bytes since the boot that its devices received, sent, read and wrote,
-    those of the network without the ones that lie above another; and the GPUs with `use` (percent), `memory` and `size`.
+    where those of the network count each byte once; and the GPUs with `use` (percent), `memory` and `size`.
     """
     # Imported only here: short runs never get here.
     from kitwatch import devices

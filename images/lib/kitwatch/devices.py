@@ -89,7 +89,7 @@ def nics() -> Dict[str, Dict[str, float]]:
 def _rdma_bytes(port: str) -> Optional[Tuple[int, int]]:
     """Return what a port received and sent, or None if it does not count that: a 0 would be wrong.
 
-    The port of a virtual function may say `N/A (no PMA)`. EFA has counters of its own, of bytes.
+    The port of a virtual function may say `N/A (no PMA)`. EFA has other counters, of bytes.
     """
     for names, unit in ((("counters/port_rcv_data", "counters/port_xmit_data"), _WORD),
                         (("hw_counters/rx_bytes", "hw_counters/tx_bytes"), 1)):  # fmt: skip
@@ -106,17 +106,16 @@ def lowest(nics: Mapping[str, Any]) -> List[str]:
     give to a VM as a pair: eth0 also counts what its virtual function carries, and stays when that one goes.
     """
     top = files.SYS + "/class/net/"
-    below = {
-        name: [word[len("lower_") :] for word in files.names(top + name) if word.startswith("lower_")] for name in nics
-    }
-    real = {name for name in nics if "device" in files.names(top + name)}
-    hidden = {lower for name in real for lower in below[name]}
-    hidden.update(
+    entries = {name: files.names(top + name) for name in nics}
+    lowers = {name: [word[len("lower_") :] for word in entries[name] if word.startswith("lower_")] for name in nics}
+    adapters = {name for name in nics if "device" in entries[name]}
+    doubles = {lower for name in adapters for lower in lowers[name]}
+    doubles.update(
         name
         for name in nics
-        if name not in real and (any(lower in nics for lower in below[name]) or "bridge" in files.names(top + name))
+        if name not in adapters and ("bridge" in entries[name] or any(lower in nics for lower in lowers[name]))
     )
-    return [name for name in nics if name not in hidden]
+    return [name for name in nics if name not in doubles]
 
 
 def _is_down(name: str) -> bool:

@@ -38,9 +38,9 @@ PROBE = ("tcp_probe",)
 class BenchFacts(Struct, frozen=True, kw_only=True):
     """The facts of the cluster that decide which cases exist. `nodes` are those that run ranks, in the hosts' order.
 
-    `gpus` are those that the image can use. `frameworks` is empty if the image's frameworks are not known. `members` are hosts of the swarm that the head
-    manages. `pythons` are the hosts that have python3. `plugin`: kit.yaml names a network plugin of NCCL.
-    `data` are the names of its data sets.
+    `gpus` are those that the image can use. `frameworks` is empty if the image's frameworks are not known. `members`
+    are hosts of the swarm that the head manages. `pythons` are the hosts that have python3. `plugin`: kit.yaml names a
+    network plugin of NCCL. `data` are the names of its data sets.
     """
 
     nodes: tuple[Node, ...]

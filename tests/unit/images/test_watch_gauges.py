@@ -181,8 +181,7 @@ def test_a_port_of_rdma_without_counters_is_no_port_of_0_bytes(host: Host) -> No
     for name in ("port_rcv_data", "port_xmit_data"):
         host(f"sys/class/infiniband/mlx5_1/ports/1/counters/{name}", "N/A (no PMA)\n")
         host(f"sys/class/infiniband/mlx5_3/ports/1/counters/{name}", "0\n")
-    found = devices.nics()
-    assert {name: (one["rx_bytes"], one["tx_bytes"]) for name, one in found.items()} == {
+    assert {name: (one["rx_bytes"], one["tx_bytes"]) for name, one in devices.nics().items()} == {
         "efa_0/1": (250, 500),
         "mlx5_3/1": (0, 0),
     }

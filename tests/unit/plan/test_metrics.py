@@ -76,9 +76,9 @@ def test_values_are_in_base_units() -> None:
 )
 def test_a_host_is_up_between_two_readings(age: float, every: float, up: float) -> None:
     seen = [Seen(host="gpu1", reading=READING, number=2, age=age)]
-    found = {family.metric.name: family for family in families(seen, cluster="lab", version="0.1.0", every=every)}
-    assert dict(found["kit_host_up"].samples) == {("gpu1",): up}
-    assert bool(found["kit_host_cores"].samples) == bool(up)
+    samples = {one.metric.name: one.samples for one in families(seen, cluster="lab", version="0.1.0", every=every)}
+    assert dict(samples["kit_host_up"]) == {("gpu1",): up}
+    assert bool(samples["kit_host_cores"]) == bool(up)
 
 
 @pytest.mark.parametrize(
