@@ -76,6 +76,8 @@ def check_names(facts: BenchFacts, options: BenchOptions, *, stores: Sequence[st
             f"--paced {options.paced} {lacks}, which the cluster's image does not have",
             hint="remove --paced, or change image.frameworks in kit.yaml and deploy",
         )
+    if options.step_ms is not None and facts.unpaced:
+        raise InputError(f"--step-ms is for paced_benchmark: {facts.unpaced}", hint="remove --step-ms")
     if options.data is not None and options.data not in facts.data:
         known = ", ".join(facts.data)
         raise InputError(

@@ -86,6 +86,8 @@ def test_an_image_without_mxnet_paces_no_ranks() -> None:
     for preset in (LADDER, "egs", "compression", "tuning"):
         with pytest.raises(InputError, match="--paced vgg16 needs MXNet, which the cluster's image does not have"):
             plan(tensorflow, BenchOptions(preset=preset, paced="vgg16"))
+    with pytest.raises(InputError, match="--step-ms is for paced_benchmark: it needs MXNet"):
+        plan(tensorflow, BenchOptions(preset="tuning", step_ms=50))
     assert plan(facts(frameworks=()), BenchOptions(preset="egs", paced="vgg16")).cases
     with pytest.raises(InputError, match="has no tensorflow") as refused:
         plan(facts(frameworks=("mxnet",)), BenchOptions(preset="compression"))
