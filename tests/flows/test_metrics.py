@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -91,9 +92,9 @@ def test_hosts_that_are_read_rarely_are_up_all_the_time(
     machine: Loopback, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with flow.served(machine.context(reporter), LOOPBACK, every=60) as exported:
-        now = watchers.time.monotonic()
+        now = time.monotonic()
         with monkeypatch.context() as patched:
-            patched.setattr(watchers.time, "monotonic", lambda: now + 55)
+            patched.setattr(time, "monotonic", lambda: now + 55)
             values = samples(get(exported.url))
     assert (values["kit_host_up", "gpu1"], values["kit_host_up", "gpu2"]) == (1.0, 1.0)
 

@@ -22,6 +22,7 @@ from kit.flows.timeline import timeline
 from kit.model.host import Host
 from kit.model.timeline import Clock
 from kit.model.values import replace
+from kit.plan.timeline import clocks
 from kit.remote.ssh.transport import Live
 from tests.fakes import horovod
 from tests.fakes.fleet import FakeTransport, Fleet
@@ -152,9 +153,9 @@ def record(context: Context, tmp_path: Path, **given: Any) -> Any:
 def test_of_many_clocks_the_two_worst_may_differ_most(
     context: Context, ranks: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = flow.clocks.together
+    together = clocks.together
     more = {f"gpu{n}": Clock(offset_us=0.0, error_us=5000.0 * n) for n in (3, 4)}
-    monkeypatch.setattr(flow.clocks, "together", lambda *given: {**together(*given), **more})
+    monkeypatch.setattr(clocks, "together", lambda *given: {**together(*given), **more})
     ranks()
     result = record(context, tmp_path)
     assert result.clock_error_us == 35_000

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -68,9 +69,9 @@ def test_the_last_reading_that_is_wanted_does_not_age(machine: Loopback, monkeyp
     machine.altered["gpu2"] = ("sh", "-c", "read -r line; sleep 1000")
     with Watchers(machine.hosts, machine.connect, every=0.05, count=1) as watched:
         assert watched.wait(lambda seen: seen[0].number == 1, LONG_S)
-        now = watchers.time.monotonic()
+        now = time.monotonic()
         with monkeypatch.context() as patched:
-            patched.setattr(watchers.time, "monotonic", lambda: now + 30)
+            patched.setattr(time, "monotonic", lambda: now + 30)
             first, second = rows.tables(watched.now(), rows.History()).hosts
     assert (first.trouble, first.cores) == ("", os.cpu_count())
     assert second.trouble == "waiting for its first reading"
@@ -79,9 +80,9 @@ def test_the_last_reading_that_is_wanted_does_not_age(machine: Loopback, monkeyp
 def test_a_reading_ages_while_others_are_to_come(machine: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     with Watchers(machine.hosts, machine.connect, every=1000, count=2) as watched:
         assert watched.wait(lambda seen: seen[0].number == 1, LONG_S)
-        now = watchers.time.monotonic()
+        now = time.monotonic()
         with monkeypatch.context() as patched:
-            patched.setattr(watchers.time, "monotonic", lambda: now + 30)
+            patched.setattr(time, "monotonic", lambda: now + 30)
             first, _ = rows.tables(watched.now(), rows.History()).hosts
     assert first.trouble.startswith("no reading for ")
 
