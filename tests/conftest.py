@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -33,6 +34,12 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
     """With --dist loadscope, a worker gets one lane of the integration tests."""
     return Lanes(config, log) if config.getoption("dist") == "loadscope" else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector off what was collected: some thousand tests and all of kit, which stay to the end."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,7 +7,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,9 +37,7 @@ HOSTS = ("gpu1", "gpu2")
 pytestmark = pytest.mark.usefixtures("mountable")
 __all__ = ["mountable"]
 PROGRAM = """
-import sys
 sys.path.insert(0, {lib!r})
-sys.dont_write_bytecode = True
 from kitdata import orders, rclone, relay
 rclone.Rclone.__init__.__kwdefaults__["program"] = {program!r}
 sys.exit((relay if sys.argv[1] == "order" else orders).main(sys.argv[1:]))
@@ -64,7 +61,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[StagingHosts]:
     program = PROGRAM.format(lib=str(launcher.LIB), program=str(RCLONE))
-    with contextlib.closing(StagingHosts(tmp_path, len(HOSTS), (sys.executable, "-IS", "-c", program))) as machine:
+    with contextlib.closing(StagingHosts(tmp_path, len(HOSTS), (*launcher.PYTHON, "-c", program))) as machine:
         try:
             yield machine
         finally:

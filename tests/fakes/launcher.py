@@ -19,15 +19,15 @@ from typing import Any
 IMAGES = Path(__file__).resolve().parents[2] / "images"
 LIB = IMAGES / "lib"
 BIN = IMAGES / "bin"
+# Python for programs of images/. Compiled files must not be beside the sources: those go into images.
+PYTHON = (sys.executable, "-IS", "-X", f"pycache_prefix={tempfile.gettempdir()}/kit-tests-pycache-{os.getuid()}")
 
 
 def argv(record: Path, runs: Path, *words: str, **values: Any) -> list[str]:
     """`values`: `decide_OPERATOR_S=1.0` sets kitrun.decide.OPERATOR_S, or that of kitqueue."""
     constants = {name.replace("_", ".", 1): value for name, value in values.items()}
     settings = {"record": str(record), "runs": str(runs), "set": constants}
-    # Compiled files must not be beside the sources: those go into images.
-    cache = f"pycache_prefix={tempfile.gettempdir()}/kit-tests-pycache-{os.getuid()}"
-    return [sys.executable, "-IS", "-X", cache, __file__, json.dumps(settings), *(words or ("launch",))]
+    return [*PYTHON, __file__, json.dumps(settings), *(words or ("launch",))]
 
 
 def load(name: str, folder: Path = LIB) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -82,6 +81,9 @@ def environ(folder: str) -> dict[str, str]:
 
 
 def run(words: list[str]) -> None:
+    # Only here: these programs start a thousand times, and seldom to run one.
+    import subprocess  # noqa: PLC0415
+
     name = values(words, "--name")[0]
     if name in stagers():
         end(f'Conflict. The container name "/{name}" is already in use')

@@ -11,7 +11,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import zlib
@@ -21,14 +20,13 @@ from typing import Any
 
 from kit.remote.data.feed import listing_id
 from kit.remote.ship.certificate import certificate
-from tests.fakes.launcher import LIB
+from tests.fakes.launcher import LIB, PYTHON
 from tests.sockets import own_addresses
 
 WAIT_S = 60.0
 _PROGRAM = """
 import sys
 sys.path.insert(0, {lib!r})
-sys.dont_write_bytecode = True
 {hook}
 from kitdata import {module}
 sys.exit({module}.main({arguments!r}))
@@ -50,7 +48,7 @@ folder.Folder.read = held
 def _python(hook: str, *arguments: str) -> list[str]:
     module = "relay" if arguments[0] == "order" else "orders"
     program = _PROGRAM.format(lib=str(LIB), hook=hook, module=module, arguments=list(arguments))
-    return [sys.executable, "-IS", "-c", program]
+    return [*PYTHON, "-c", program]
 
 
 class Order:

@@ -25,12 +25,12 @@ from kit.plan.cluster.drift import deployed_settings
 from kit.plan.cluster.record import to_text
 from kit.remote.ssh.transport import Completed, Live
 from tests.fakes import stager_engine
-from tests.fakes.launcher import BIN, LIB
+from tests.fakes.launcher import BIN, LIB, PYTHON
 from tests.sockets import own_addresses
 
 SCRIPTED = Path(__file__).with_name("scripted_stager.py")
 # The real one, as the image has it.
-REAL = (sys.executable, "-IS", str(BIN / "kit-data"))
+REAL = (*PYTHON, str(BIN / "kit-data"))
 
 
 @dataclass
@@ -53,7 +53,7 @@ class StagingHosts:
 
     folder: Path
     count: int
-    program: Sequence[str] = (sys.executable, "-IS", str(SCRIPTED))
+    program: Sequence[str] = (*PYTHON, str(SCRIPTED))
     down: set[str] = field(default_factory=set)
     open: list[LocalTransport] = field(default_factory=list)
 

@@ -429,6 +429,7 @@ ROLES = [
 
 def test_the_roles_of_a_parameter_server(head: Head) -> None:
     """One worker, one server and the scheduler: where they are, and which of them failed."""
+    head.ssh()
     script = (
         'cat $RUNS/$KIT_RUN/hostfile; echo "port $DMLC_PS_ROOT_PORT"; '
         '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec sleep 600; echo "no room" >&2; exit 5'
@@ -472,6 +473,7 @@ def meetings(story: Story) -> list[list[str]]:
 
 
 def test_ranks_meet_at_the_address_of_rank_0_and_a_retry_gets_another_port(head: Head) -> None:
+    head.ssh()
     places = [place("gpu2", 1, address="127.0.0.2"), place("gpu1", 1)]
     script = f"{MEET}; [ $KIT_ATTEMPT = 2 ] || {{ sleep 0.1; exit 3; }}"
     story = ranks(head, 2, script, places=places, policy={"retries": 1, "backoff": 0.01})
