@@ -48,7 +48,11 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        return Path(self.args.folder or os.curdir)
+        from kit.config.paths import whole  # noqa: PLC0415
+
+        folder = Path(self.args.folder or os.curdir)
+        whole(folder)
+        return folder
 
     def overrides(self) -> dict[str, object]:
         """Return the values of flags by the setting that they replace: `ssh.user`."""

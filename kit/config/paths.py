@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kit.errors import InputError
+
 
 def expanded(path: str) -> Path:
     """Return the path with ~ replaced by a home folder."""
@@ -16,3 +18,11 @@ def expanded(path: str) -> Path:
 def absolute(path: str, base: Path) -> str:
     """Return an absolute path; a relative one starts at `base`."""
     return os.path.normpath(base / expanded(path))
+
+
+def whole(path: Path) -> Path:
+    """Return an absolute path; a relative one starts at the current folder. Raises InputError if that was deleted."""
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        raise InputError("the current folder no longer exists", hint="cd to another one") from None

@@ -16,7 +16,7 @@ from kit.config.datasource import is_here
 from kit.config.document import Document
 from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
-from kit.config.paths import absolute, expanded
+from kit.config.paths import absolute, expanded, whole
 from kit.config.rules import is_url
 from kit.config.selection import select_hosts
 from kit.config.text import text_of
@@ -95,7 +95,7 @@ def load_hosts(folder: Path, *, hosts_flag: str | Path | None = None, environ: M
             file=str(path),
         )
     inventory = parse_hosts(text, source=str(path))
-    base = path.absolute().parent
+    base = whole(path).parent
     if all(host.key is None for host in inventory.hosts):
         return inventory
     hosts = (host if host.key is None else replace(host, key=absolute(host.key, base)) for host in inventory.hosts)
@@ -134,7 +134,7 @@ def _load_spec(
     document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))
     if on_vms:
         _refuse_relative_volumes(document)
-    _make_absolute(document.data, path.absolute().parent)
+    _make_absolute(document.data, whole(path).parent)
     over = _from_environment(environ) | _from_flags(flags)
     spec = validate(document, over)
     if on_vms and spec.ssh.known_hosts:
@@ -241,7 +241,7 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, Override]:
 
 def _from_here(path: str, value: object) -> object:
     if path in _PATHS and isinstance(value, str) and _is_path(path, value):
-        return absolute(value, Path.cwd())
+        return absolute(value, whole(Path()))
     return value
 
 

@@ -14,6 +14,7 @@ from kit.cli.parser import parse
 from kit.cli.screen.plain import Quiet
 from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
+from kit.errors import InputError
 
 
 class Tty(io.StringIO):
@@ -91,3 +92,17 @@ def test_an_object_between_leaves_the_progress_alone(output: str | None, lines: 
 )
 def test_confirmation(args: dict[str, Any], confirmed: bool) -> None:
     assert session(**args).confirms("Remove it?") is confirmed
+
+
+def test_a_current_folder_that_was_deleted_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    (tmp_path / "hosts").write_text("10.0.0.1 key=k\n")
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InputError, match="the current folder no longer exists") as caught:
+        _ = session().folder
+    assert caught.value.hint == "cd to another one"
+    assert session(folder=str(tmp_path)).settings().inventory.hosts[0].key == str(tmp_path / "k")
+    with pytest.raises(InputError, match="the current folder no longer exists"):
+        session(folder=str(tmp_path), code="src").settings()
