@@ -7,7 +7,7 @@ to the current folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +31,9 @@ __all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "varia
 
 HOSTS_VARIABLE = "KIT_HOSTS"
 CONFIG_VARIABLE = "KIT_CONFIG"
+# Names that people give these files, and that kit does not read.
+_HOSTS_NAMES = ("hosts.txt", "hostfile", "hostfile.txt", "machinefile")
+_CONFIG_NAMES = ("kit.yml",)
 _PATHS = ("ssh.key", "ssh.known_hosts", "image.wheels", "code", "requirements")
 
 _Read = TypeVar("_Read")
@@ -89,6 +92,8 @@ def load_hosts(folder: Path, *, hosts_flag: str | Path | None = None, environ: M
     path = expanded(named) if named else folder / "hosts"
     text = text_of(path)
     if text is None:
+        if not named:
+            _refuse_other_names(path, _HOSTS_NAMES)
         raise InputError(
             f"there is no hosts file {shown(str(path))}",
             hint="`kit init` writes one for you to fill in; `kit lab up` makes a cluster on this machine to try kit",
@@ -131,6 +136,8 @@ def _load_spec(
             hint="name an existing file, or none: kit then reads ./kit.yaml if it exists",
             file=str(path),
         )
+    if text is None:
+        _refuse_other_names(path, _CONFIG_NAMES)
     document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))
     if on_vms:
         _refuse_relative_volumes(document)
@@ -148,6 +155,18 @@ def _check_known_hosts(path: Path) -> None:
         raise InputError(
             f"ssh.known_hosts: {shown(str(path))} is not a file",
             hint="name the file with the host keys of the VMs, or remove the setting",
+        )
+
+
+def _refuse_other_names(path: Path, names: Iterable[str]) -> None:
+    """Raise InputError if the folder has the file under a name that other tools read. kit would ignore it."""
+    other = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
+    if other is not None:
+        import shlex  # noqa: PLC0415  (only for an error)
+
+        raise InputError(
+            f"kit reads {path.name}, but this folder has {other.name}",
+            hint=f"mv {shlex.quote(str(other))} {shlex.quote(str(path))}",
         )
 
 

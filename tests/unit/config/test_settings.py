@@ -243,6 +243,24 @@ def test_no_hosts_file_says_how_to_get_one(tmp_path: Path) -> None:
     assert load_spec(tmp_path, flags={}, environ={}) == ClusterSpec()
 
 
+@pytest.mark.parametrize("name", ["hosts.txt", "hostfile"])
+def test_a_hosts_file_of_another_name_is_not_ignored(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("n1\n")
+    with pytest.raises(InputError, match=f"kit reads hosts, but this folder has {name}") as caught:
+        load(tmp_path, flags={}, environ={})
+    assert caught.value.hint == f"mv {tmp_path / name} {tmp_path / 'hosts'}"
+
+
+def test_a_kit_yml_is_not_ignored(folder: Path) -> None:
+    (folder / "kit.yml").write_text("slots: 4\n")
+    with pytest.raises(InputError, match=r"kit reads kit\.yaml, but this folder has kit\.yml") as caught:
+        load_spec(folder, flags={}, environ={})
+    assert caught.value.hint == f"mv {folder / 'kit.yml'} {folder / 'kit.yaml'}"
+    assert load_spec(folder, config_flag=str(folder / "kit.yml"), flags={}, environ={}).slots == 4
+    (folder / "kit.yaml").write_text("slots: 8\n")
+    assert load_spec(folder, flags={}, environ={}).slots == 8
+
+
 def test_a_kit_yaml_that_was_named_must_be_there(folder: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
         load(folder, config_flag="nowhere.yaml", flags={}, environ={})
