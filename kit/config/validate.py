@@ -41,6 +41,7 @@ _SECTIONS = {
     "setup": SetupSpec,
 }
 _VMS = "list the VMs in the file hosts beside kit.yaml, one on each line: 10.0.0.11"
+_AT_TOP = "at the top level"
 # Keys that people write at the top level, and what to write instead.
 _INSTEAD = {
     **dict.fromkeys(("hosts", "nodes", "workers", "machines", "inventory", "head"), _VMS),
@@ -215,7 +216,7 @@ def _problem(place: Path, fault: _Fault, document: Document, over: Mapping[str, 
     override = _override(path, over)
     setting = _setting_at(place)
     if isinstance(fault.error, _UnknownKeyError) or setting is None:
-        message, hint = _unknown(place)
+        message, hint = _unknown(place, fault.value)
         return InputError(message, hint=hint, file=document.source, line=document.line_of(place))
     text = _text_at(place, fault.value, document) if override is None else shown(_text(fault.value))
     message, advice = _complaint(fault, text, setting, place)
@@ -256,20 +257,35 @@ def _complaint(fault: _Fault, text: str, setting: Setting, place: Path) -> tuple
     return f"{text} is not {wants}", None
 
 
-def _unknown(place: Path) -> tuple[str, str]:
+def _unknown(place: Path, value: object) -> tuple[str, str]:
     key, section = str(place[-1]), ".".join(str(part) for part in place[:-1])
     where = f" in {section}" if section else ""
     message = f"there is no setting {shown(key)}{where}"
     if not section and key.lower() in _INSTEAD:
         return message, _INSTEAD[key.lower()]
-    ideas = list(near(key, keys_of(section), most=1))
+    if not section and "." in key:
+        hint = _nested(key, value)
+        if hint is not None:
+            return message, hint
+    known = keys_of(section)
+    ideas = [key.lower()] if key.lower() in known else list(near(key, known, most=1))
     for path, setting in settings().items():
-        if setting.key == key.lower():
-            outer = path.rpartition(".")[0]
-            ideas.append(f"{setting.key} below {outer}:" if outer else f"{setting.key} at the top level")
+        if setting.key == key.lower() and setting.section != section:
+            ideas.append(f"{setting.key} below {setting.section}:" if setting.section else f"{setting.key} {_AT_TOP}")
     if ideas:
         return message, f"did you mean {listed(ideas)}?"
-    return message, f"known settings: {', '.join(keys_of(section))}"
+    return message, f"known settings: {', '.join(known)}"
+
+
+def _nested(key: str, value: object) -> str | None:
+    """Return how to write a key such as ssh.port. None if no section has such a setting."""
+    dotted = {path: setting for path, setting in settings().items() if setting.section}
+    setting = dotted.get(key.lower())
+    if setting is None:
+        similar = near(key, dotted, most=1)
+        return f"did you mean {dotted[similar[0]].key} below {dotted[similar[0]].section}:?" if similar else None
+    text = as_yaml(setting.example if value is None else value)
+    return f"write it on two lines:\n{setting.section}:\n  {setting.key}: {plain(text)}"
 
 
 def _hint(setting: Setting, sample: str) -> str:

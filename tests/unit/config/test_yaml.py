@@ -74,6 +74,12 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
     ("text", "line", "message", "hint"),
     [
         ("name: kit\nnetwrok: auto", 2, "there is no setting 'netwrok'", "did you mean network?"),
+        ("Name: a", 1, "there is no setting 'Name'", "did you mean name?"),
+        ("ssh.port: 22", 1, "there is no setting 'ssh.port'", "write it on two lines:\nssh:\n  port: 22"),
+        ("nccl.require: IB", 1, "there is no setting 'nccl.require'", "write it on two lines:\nnccl:\n  require: IB"),
+        ("Image.flavour:", 1, "there is no setting 'Image.flavour'", "two lines:\nimage:\n  flavour: "),
+        ("image.flavor: gpu", 1, "there is no setting 'image.flavor'", "did you mean flavour below image:?"),
+        ("a.b: 1", 1, "there is no setting 'a.b'", "known settings: name"),
         ("flavour: cpu", 1, "there is no setting 'flavour'", "did you mean flavour below image:?"),
         ("port: 22", 1, "there is no setting 'port'", "did you mean ssh_port or port below ssh:?"),
         ("ssh:\n  usr: x", 2, "there is no setting 'usr' in ssh", "did you mean user?"),
