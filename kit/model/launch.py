@@ -84,7 +84,8 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     """The request to the launcher on the head. --dry-run prints it. `code` is the snapshot's digest, or ''.
 
     `torchrun`: mpirun starts one torchrun on each host, which starts the ranks there. `elastic` is for
-    kit-elastic, which is then in mpirun's place; empty for other runs.
+    kit-elastic, which is then in mpirun's place; empty for other runs. `assumed` are the hosts whose slots a dry run
+    cannot know.
     """
 
     run_id: str
@@ -99,6 +100,7 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     code: str = ""
     torchrun: bool = False
     elastic: Mapping[str, Any] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
 
 class ClusterRecord(Struct, frozen=True, kw_only=True):

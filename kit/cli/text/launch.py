@@ -23,8 +23,17 @@ def launch(value: LaunchPlan) -> str:
     summary = placement(value.placement)
     if value.helpers:
         summary = f"{summary.replace('rank', 'worker', 1)}\n# {helpers(value.helpers)}"
-    summary += "".join(f"\n# {line}" for line in devices(value))
+    summary += "".join(f"\n# {line}" for line in (*assumed(value), *devices(value)))
     return f"# {summary}\n# hostfile\n{value.hostfile.rstrip()}\n# command\n{shlex.join(words)}"
+
+
+def assumed(value: LaunchPlan) -> list[str]:
+    """Return `slots: 1 assumed on gpu[1-4]; kit deploy counts their GPUs`, if a dry run does not know them."""
+    slots = {node.name: node.slots for node in value.placement.nodes}
+    if not value.assumed:
+        return []
+    whose = "its" if len(value.assumed) == 1 else "their"
+    return [f"slots: {slots[value.assumed[0]]} assumed on {fold(value.assumed)}; kit deploy counts {whose} GPUs"]
 
 
 def devices(value: LaunchPlan) -> list[str]:

@@ -11,7 +11,7 @@ from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.run.environment import variables
 from kit.model.host import Host
-from kit.model.launch import LaunchPlan, Node, RunRequest
+from kit.model.launch import MOST_SLOTS, LaunchPlan, Node, RunRequest
 from kit.model.run import Place, RunRecord
 from kit.model.values import replace
 from kit.plan.cluster import network
@@ -34,10 +34,10 @@ def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
     terminal.check(request)
     elastic.check(request, context.spec.image)
     share = gpus.per_rank(request, context.spec)
-    nodes = [_offline_node(context, host, share) for host in selected_hosts(context, request)]
+    nodes, unknown = _offline_nodes(context, request, share)
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
-    head = _offline_node(context, context.inventory.head)
-    return plan_launch(
+    head = _offline_node(context.inventory.head, slots=1)
+    plan = plan_launch(
         context,
         request,
         nodes,
@@ -48,6 +48,7 @@ def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
         # Only the hosts know the networks of names.
         data=[word for word in context.spec.interfaces if "/" in word],
     )
+    return replace(plan, assumed=tuple(node.name for node in plan.placement.nodes if node.name in unknown))
 
 
 def selected_hosts(context: Context, request: RunRequest) -> Sequence[Host]:
@@ -140,9 +141,33 @@ def plan_launch(
     return plan
 
 
-def _offline_node(context: Context, host: Host, share: int = 0) -> Node:
-    """Return a host as a node, from the files alone. With `share` GPUs for each rank, it has as many as slots."""
-    slots = host.slots or (context.spec.slots if context.spec.slots != "auto" else 1)
+def _offline_nodes(context: Context, request: RunRequest, share: int) -> tuple[list[Node], set[str]]:
+    """Return the hosts as nodes, from the files alone, and the names of those whose slots the files do not say.
+
+    kit deploy counts the GPUs of these hosts, and a run uses that number. So they get as many slots here as the ranks
+    need, and no number of ranks is refused because of them.
+    """
+    hosts = selected_hosts(context, request)
+    default = context.spec.slots
+    slots = {host.name: host.slots or (0 if default == "auto" else default) for host in hosts}
+    known = [_offline_node(host, slots=slots[host.name], share=share) for host in hosts if slots[host.name]]
+    unknown = {host.name for host in hosts if not slots[host.name]}
+    ranks = _ranks_needed(request, sum(leases.room(known, (), share)), len(unknown))
+    slots |= dict.fromkeys(unknown, ranks * max(share, 1))
+    return [_offline_node(host, slots=slots[host.name], share=share) for host in hosts], unknown
+
+
+def _ranks_needed(request: RunRequest, room: int, hosts: int) -> int:
+    """Return how many ranks must fit on each of these hosts, if `room` ranks fit on the others."""
+    np = request.policy.min_np if request.launcher == elastic.LAUNCHER else request.np
+    if not hosts or request.oversubscribe:
+        return 1
+    needed = request.npernode or -(-((np or 1) - room) // hosts)
+    return min(max(needed, 1), MOST_SLOTS)
+
+
+def _offline_node(host: Host, *, slots: int, share: int = 0) -> Node:
+    """Return a host as a node. With `share` GPUs for each rank, it has as many as slots."""
     return Node(name=host.name, address=network.from_inventory(host), slots=slots, gpus=share and max(slots, share))
 
 

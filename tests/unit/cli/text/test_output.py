@@ -139,6 +139,15 @@ def test_a_launch_can_be_pasted() -> None:
     )
 
 
+def test_a_launch_says_which_slots_it_assumes() -> None:
+    assert launch.launch(replace(LAUNCH, assumed=("gpu1", "gpu2"))).splitlines()[:3] == [
+        "# 5 ranks: 2 on each of gpu[1-2], 1 on gpu3",
+        "# slots: 2 assumed on gpu[1-2]; kit deploy counts their GPUs",
+        "# hostfile",
+    ]
+    assert launch.assumed(replace(LAUNCH, assumed=("gpu3",))) == ["slots: 2 assumed on gpu3; kit deploy counts its GPUs"]
+
+
 def test_a_launch_shows_which_rank_gets_which_gpu() -> None:
     nodes = tuple(Node(name=f"gpu{n}", address=f"10.0.0.{n}", slots=4, gpus=4) for n in (1, 2))
     places = tuple(Place(node=node.name, address=node.address, ranks=2, slots=(0, 1, 2, 3)) for node in nodes)
