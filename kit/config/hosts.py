@@ -116,6 +116,10 @@ class _Reading:
             ):
                 self._repeat(known, entry)
                 return
+        twin_port = next((known for known in same if known.port == entry.port), None)
+        if twin_port is not None:
+            self._clash(twin_port, entry)
+            return
         if same and (entry.name is None or entry.port is None or any(other.port is None for other in same)):
             self._clash(same[0], entry)
             return

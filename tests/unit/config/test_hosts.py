@@ -207,6 +207,12 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("10.0.0.1\n10.0.0.1 slots=2", 2, "'10.0.0.1' is already on line 1", "10.0.0.1 slots=2"),
         ("10.0.0.1 slots=2\n10.0.0.1 slots=2", 2, "only its first line can have slots=", "10.0.0.1 slots=2"),
         (
+            "n port=1 name=a\nn port=2 name=b\nn port=2 name=c",
+            3,
+            "'n' is already on line 2 with another name or port",
+            "its port= and name=",
+        ),
+        (
             "10.0.0.1 port=1\n10.0.0.1 port=2",
             2,
             "is already on line 1 with another name or port",
