@@ -11,6 +11,10 @@ _LABEL = r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
 _DNS_NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}", re.ASCII)
+# What people write instead of 10.0.0.[1-4], and would be a DNS name otherwise.
+_BARE_RANGE = re.compile(r"((?:[0-9]{1,3}\.){3})([0-9]{1,3})-(?:\1)?([0-9]{1,3})", re.ASCII)
+# An IPv6 address as URLs have it. Two colons, because [01:03] is a range of Ansible.
+_BRACKETED = re.compile(r"\[([0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)\](?::([0-9]{1,5}))?", re.ASCII)
 _NUMERIC = re.compile(r"[0-9.]+", re.ASCII)
 
 
@@ -33,27 +37,47 @@ def checked_internal(address: str) -> str:
     return address
 
 
-def checked_address(text: str) -> str:
-    """Return the address, an IPv6 address in its shortest form. Raises LineError."""
+def refuse_brackets(place: str, *, before: str) -> None:
+    """Raise LineError for [2001:db8::1] and [2001:db8::1]:22. `before` is the login with its @, or ''."""
+    match = _BRACKETED.fullmatch(place)
+    if match:
+        raise LineError(
+            f"{shown(place)} is in brackets, which begin a range here",
+            f"write: {plain(before)}{match[1]}" + (f" port={match[2]}" if match[2] else ""),
+        )
+
+
+def checked_address(text: str, *, before: str = "") -> str:
+    """Return the address, an IPv6 address in its shortest form. Raises LineError.
+
+    `before` is the login with its @, or '', for the hints.
+    """
     if _IPV4.fullmatch(text):
         return text
     if _NUMERIC.fullmatch(text):
         raise LineError(
             f"{shown(text)} is not an IPv4 address", "write four numbers from 0 to 255 without leading zeros: 10.0.0.11"
         )
+    span = _BARE_RANGE.fullmatch(text)
+    if span:
+        raise LineError(
+            f"{shown(text)} looks like a range, which has brackets",
+            f"write: {plain(before)}{span[1]}[{span[2]}-{span[3]}]",
+        )
     if len(text) <= 253 and _DNS_NAME.fullmatch(text):
         return text
     if ":" in text:
-        return _address_with_colon(text)
+        return _address_with_colon(text, before)
     raise LineError(f"{shown(text)} is not an address", _address_hint(text))
 
 
-def _address_with_colon(text: str) -> str:
+def _address_with_colon(text: str, before: str) -> str:
     host, _, number = text.rpartition(":")
+    login = plain(before + host)
     if ":" not in host and number.isdigit() and number.isascii():
         raise LineError(
             f"{shown(text)}: a hosts file has no HOST:NUMBER",
-            f"write '{plain(host)} slots={plain(number)}' for slots, or '{plain(host)} port={plain(number)}' "
+            f"write '{login} slots={plain(number)}' for slots, or '{login} port={plain(number)}' "
             "for the port of ssh",
         )
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kit.config.ansible import refuse_ansible
-from kit.config.hostaddress import LineError, checked_address, checked_internal
+from kit.config.hostaddress import LineError, checked_address, checked_internal, refuse_brackets
 from kit.config.hostrange import RangeError, expand
 from kit.config.words import listed, near, plain, shown
 
@@ -102,9 +102,10 @@ def _quoted_words(line: str) -> list[str]:
 
 def _entries(words: list[str], most: int) -> list[HostEntry]:
     first = words[0]
-    _refuse_other_formats(first, words)
     login, at, place = first.rpartition("@")
-    addresses = [checked_address(address) for address in expand(place, most=most)]
+    refuse_brackets(place, before=login + at)
+    _refuse_other_formats(first, words)
+    addresses = [checked_address(address, before=login + at) for address in expand(place, most=most)]
     given = _settings(words[1:], first)
     if at:
         if given.get("user", login) != login:
