@@ -37,6 +37,11 @@ def checked_internal(address: str) -> str:
     return address
 
 
+def is_ip(text: str) -> bool:
+    """Return whether this is an IPv4 or IPv6 address, and no name."""
+    return bool(_IPV4.fullmatch(text)) or ":" in text
+
+
 def refuse_brackets(place: str, *, before: str) -> None:
     """Raise LineError for [2001:db8::1] and [2001:db8::1]:22. `before` is the login with its @, or ''."""
     match = _BRACKETED.fullmatch(place)

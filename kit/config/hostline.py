@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kit.config.ansible import refuse_ansible
-from kit.config.hostaddress import LineError, checked_address, checked_internal, refuse_brackets
+from kit.config.hostaddress import LineError, checked_address, checked_internal, is_ip, refuse_brackets
 from kit.config.hostrange import RangeError, expand
 from kit.config.words import listed, near, plain, shown
 
@@ -33,6 +33,9 @@ _ELSEWHERE = {
     "ip": "internal=",
     "nccl_ib_hca": "hca=",
 }
+
+# People copy these from their ssh command.
+_OPTIONS_OF_SSH = {"-p": "port=", "-i": "key=", "-l": "user="}
 
 MOST_SLOTS = 4096
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -161,24 +164,44 @@ def _refuse_other_formats(first: str, words: list[str]) -> None:
 
 def _settings(words: list[str], first: str) -> dict[str, str]:
     given: dict[str, str] = {}
-    for word in words:
+    for place, word in enumerate(words):
         key, equals, value = word.partition("=")
         if not equals:
-            if _SPELLINGS.get(word) or word in _ELSEWHERE:
-                raise LineError(f"{shown(word)} has no value", f"write {word}=VALUE")
-            raise LineError(
-                f"{shown(word)} is a second word after {shown(first)}, but a line holds one VM",
-                f"put {shown(word)} on another line, or write # before it",
-            )
+            raise _lone_word(word, first, next_word="".join(words[place + 1 : place + 2]))
         meaning = _SPELLINGS.get(key)
         if meaning is None:
             raise LineError(f"there is no setting {shown(key)}=", _unknown_key_hint(key))
         if not value or ("=" in value and value.partition("=")[0] in _SPELLINGS):
             raise LineError(f"{key}= has no value", f"write a value after the =, or remove {key}=")
+        if value.startswith("'"):
+            whole = " ".join([value, *words[place + 1 :]])[1:].partition("'")[0]
+            quote = '"' if " " in whole else ""
+            raise LineError(
+                f"{key}= has a single quote, and only double quotes have a meaning here",
+                f"write {key}={quote}{plain(whole)}{quote}",
+            )
         if meaning in given:
             raise LineError(f"{meaning}= occurs twice on this line", "write it once")
         given[meaning] = value
     return given
+
+
+def _lone_word(word: str, first: str, *, next_word: str) -> LineError:
+    """Return the error for a word without = after the address."""
+    key, colon, value = word.partition(":")
+    if colon and (key in _SPELLINGS or key in _ELSEWHERE):
+        right = _ELSEWHERE.get(key) or f"{key}="
+        return LineError(f"{shown(word)} has a colon", f"write {right}{plain(value or next_word or 'VALUE')}")
+    if _SPELLINGS.get(word) or word in _ELSEWHERE:
+        return LineError(f"{shown(word)} has no value", f"write {word}=VALUE")
+    for option, setting in _OPTIONS_OF_SSH.items():
+        if word.startswith(option):
+            value = word.removeprefix(option) or next_word or "VALUE"
+            return LineError(f"{shown(word)} is an option of ssh", f"write {setting}{plain(value)}")
+    other = f"put {shown(word)} on another line, or write # before it"
+    if is_ip(first.rpartition("@")[2]) and _NAME.fullmatch(word) and not is_ip(word):
+        other = f"if it is the name of this VM, write: {plain(first)} name={word}; otherwise {other}"
+    return LineError(f"{shown(word)} is a second word after {shown(first)}, but a line holds one VM", other)
 
 
 def _unknown_key_hint(key: str) -> str:
