@@ -43,6 +43,7 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 # NCCL_IB_HCA: prefixes of names with ports. = means exactly these names, and ^ all others.
 _HCA = re.compile(r"\^?=?[A-Za-z0-9_.-]{1,32}(:[0-9]{1,3})?(,[A-Za-z0-9_.-]{1,32}(:[0-9]{1,3})?){0,31}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
+_SINGLE_QUOTED = re.compile(r"""\s([^\s="']+)='([^'"]*)""")
 _WORD = re.compile(r'((?:[^\s"#]|"[^"]*")+)|\s+|#.*|(")')
 
 
@@ -88,11 +89,25 @@ def _words(line: str) -> list[str]:
         line = re.split(r"(?:\s|\A)//", line, maxsplit=1)[0]
     if " =" in line or "= " in line:
         line = "=".join(part.strip() for part in line.split("="))
+    if "='" in line:
+        _refuse_single_quotes(line)
     return line.split()
+
+
+def _refuse_single_quotes(line: str) -> None:
+    match = _SINGLE_QUOTED.search(line)
+    if match:
+        quote = '"' if " " in match[2] else ""
+        raise LineError(
+            f"{plain(match[1])}= has a single quote, and only double quotes have a meaning here",
+            f"write {plain(match[1])}={quote}{plain(match[2])}{quote}",
+        )
 
 
 def _quoted_words(line: str) -> list[str]:
     words: list[str] = []
+    if "='" in line:
+        _refuse_single_quotes(line.partition(" #")[0])
     for match in _WORD.finditer(line):
         if match[2]:
             raise LineError("a quote is never closed", 'close it: key="/home/me/my key"')
@@ -173,13 +188,6 @@ def _settings(words: list[str], first: str) -> dict[str, str]:
             raise LineError(f"there is no setting {shown(key)}=", _unknown_key_hint(key))
         if not value or ("=" in value and value.partition("=")[0] in _SPELLINGS):
             raise LineError(f"{key}= has no value", f"write a value after the =, or remove {key}=")
-        if value.startswith("'"):
-            whole = " ".join([value, *words[place + 1 :]])[1:].partition("'")[0]
-            quote = '"' if " " in whole else ""
-            raise LineError(
-                f"{key}= has a single quote, and only double quotes have a meaning here",
-                f"write {key}={quote}{plain(whole)}{quote}",
-            )
         if meaning in given:
             raise LineError(f"{meaning}= occurs twice on this line", "write it once")
         given[meaning] = value

@@ -231,6 +231,7 @@ def render_hosts(inventory: Inventory) -> str:
             if value is None or (key == "name" and value == HostEntry(host.address).default_name):
                 continue
             text = str(value)
-            words.append(f'{key}="{text}"' if any(c in " #" for c in text) else f"{key}={text}")
+            quoted = text.startswith("'") or any(c in " #" for c in text)
+            words.append(f'{key}="{text}"' if quoted else f"{key}={text}")
         lines.append(" ".join(words))
     return "".join(f"{line}\n" for line in lines)

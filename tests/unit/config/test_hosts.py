@@ -264,6 +264,11 @@ def test_one_host_has_4096_slots_at_most_however_they_are_counted() -> None:
     assert problems("n\n" * 4098)[0][0] == 4097
 
 
+def test_a_single_quote_in_double_quotes_or_a_comment_is_only_a_character() -> None:
+    assert one("n key=\"'k\" # name='x'").key == "'k"
+    assert render_hosts(parse_hosts("n key=\"'k\"", source="h")) == "n key=\"'k\"\n"
+
+
 def test_a_rendered_inventory_says_only_what_differs() -> None:
     text = '10.0.0.1\nu@n slots=2 port=22\nm name=x key="a b#c" internal=10.0.0.9 hca=^mlx5_3:1,b\n'
     assert render_hosts(parse_hosts(text, source="h")) == (
