@@ -60,10 +60,14 @@ def _unfinished(path: tuple[str, ...]) -> InputError:
 
 def _args(walk: Walk, verb: Verb) -> SimpleNamespace:
     args = _defaults((*GLOBAL, *verb.options))
-    for option, text in walk.given:
+    joined: dict[str, str] = {}
+    for option, given in walk.given:
+        text = given
         if text is None:
             setattr(args, option.dest, True)
             continue
+        if option.joins:
+            text = joined[option.dest] = f"{joined[option.dest]},{text}" if option.dest in joined else text
         value = _value(option.flags[-1], text, option.choices, option.kind, walk)
         if option.many:
             getattr(args, option.dest).append(value)

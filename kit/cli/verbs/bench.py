@@ -143,15 +143,21 @@ VERBS = (
                 flags=("--ranks",),
                 value="N,…",
                 kind=numbers,
+                joins=True,
                 help="Use these numbers of ranks (default: 1, 2, 4 … all)",
             ),
             Option(
-                flags=("--networks",), value="NAME,…", kind=names, help="Compare these of bare, host, bridge, overlay"
+                flags=("--networks",),
+                value="NAME,…",
+                kind=names,
+                joins=True,
+                help="Compare these of bare, host, bridge, overlay",
             ),
             Option(
                 flags=("--stores",),
                 value="NAME,…",
                 kind=names,
+                joins=True,
                 help="Compare these key-value stores, such as dist_sync",
             ),
             Option(

@@ -22,6 +22,7 @@ class Option(NamedTuple):
     - `kind` turns the text into the value, and raises ValueError with what to write.
     - `choices` are the only values; `complete` returns values that the shell can offer, of any others.
     - `many` collects the values into a list.
+    - `joins`: the value is a list with commas, and a repeated option adds to it, as mpirun's -H does.
     - `valued`, for a switch that people give a value: the words to write before that value instead.
     - `means`: the switch is short for this word.
     """
@@ -33,6 +34,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     complete: Callable[[Place], Iterable[str]] | None = None
     many: bool = False
+    joins: bool = False
     to: str | None = None
     valued: str = ""
     means: str = ""

@@ -247,6 +247,7 @@ HOSTS = Option(
     value="HOST,…",
     kind=words,
     complete=candidates.hosts,
+    joins=True,
     to="hosts",
     help="Use only these hosts: gpu1,gpu3, gpu[1-4], head, or addresses",
 )

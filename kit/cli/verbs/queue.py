@@ -47,6 +47,7 @@ QUEUE = (
         flags=("--array",),
         value="RANGE",
         kind=array,
+        joins=True,
         help="In line: put one run for each index in line, as 0-9, with KIT_ARRAY_INDEX set",
     ),
     NOW,

@@ -53,6 +53,7 @@ VERBS = (
                 flags=("--only",),
                 value="WHAT,…",
                 kind=areas,
+                joins=True,
                 help="Do only these: docker, driver, toolkit, sysctl, clocks, hugepages, mtu",
             ),
             DRY_RUN,
