@@ -312,6 +312,7 @@ class Variables:
                 raise FieldError(
                     f"{name!r} is not the name of a variable",
                     write="use letters, digits and _, and start with no digit",
+                    key=name if isinstance(name, str) else None,
                 )
         return _read_all(value.items(), lambda item: Text().read(_as_text(item)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from kit.config import conflicts, data
 from kit.config.document import Document, Path
 from kit.config.fields import fields_of, keys_of, settings
-from kit.config.kinds import FieldError, WrongItemsError, WrongKindError
+from kit.config.kinds import FieldError, Items, Variables, WrongItemsError, WrongKindError
 from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
 from kit.config.words import listed, near, plain, shown
@@ -185,8 +185,11 @@ def _read_field(
         values[setting.key] = setting.rule(read) if setting.rule else read
     except WrongItemsError as error:
         faults.update(_faults_in(place, error))
-    except (WrongKindError, FieldError) as error:
+    except WrongKindError as error:
         faults[place] = _Fault(value=value, error=error)
+    except FieldError as error:
+        inside = (error.key,) if isinstance(error.key, str) else error.key or ()
+        faults[(*place, *inside)] = _Fault(value=_value_at(value, inside), error=error)
 
 
 def _faults_in(place: Path, error: WrongItemsError) -> Iterator[tuple[Path, _Fault]]:
@@ -242,19 +245,38 @@ def _complaint(fault: _Fault, text: str, setting: Setting, place: Path) -> tuple
         return (f"{text} {message}" if needs_value else message), fault.error.write
     in_list = isinstance(place[-1], int)
     wants = listed(setting.choices) if in_list and setting.choices else setting.wants
+    kind = setting.kind
+    if isinstance(kind, Items) and not in_list and isinstance(fault.value, str):
+        words = _as_list(fault.value, setting.choices)
+        return f"{text} is not {wants}", f"write {setting.key}: {as_yaml(words)}" if words else None
     if isinstance(fault.value, bool) and "true or false" not in setting.wants:
         word = str(fault.value).lower()
         bare = text.strip("'")
         read = f"YAML reads {text} as {word}, which is not text" if bare != word else f"{text} is not text to YAML"
+        if setting.path == "code" and not fault.value:
+            return read, "write code: none for no code"
         if setting.choices or "number" in setting.wants:
             return f"{text} is not {setting.wants}", None
         return read, f'put it in quotes: "{bare}"' if in_list else f'put it in quotes: {place[-1]}: "{bare}"'
     if setting.wants == "text":
         return f"{text} is not one piece of text", None
+    if isinstance(kind, Items) and in_list and not setting.choices:
+        form = "SOURCE:TARGET, such as " if setting.path == "volumes" else ""
+        return f"{text} is not one piece of text", f"write {form}{as_yaml(setting.example[0])}"
+    if isinstance(kind, Variables) and place[-1] != setting.key:
+        return f"{text} is not one piece of text", f"write {place[-1]}: VALUE"
     similar = near(fault.value, setting.choices) if isinstance(fault.value, str) else ()
     if similar:
         return f"{text} is not {wants}", f"did you mean {listed(similar)}?"
     return f"{text} is not {wants}", None
+
+
+def _as_list(text: str, choices: Sequence[str]) -> list[str]:
+    """Return the list that somebody wrote as text, with the choices that it most likely means. Empty if none is near."""
+    if not choices:
+        return [text] if text else []
+    words = [near(word.strip(), choices, most=1) for word in text.split(",")]
+    return [word[0] for word in words] if all(words) else []
 
 
 def _unknown(place: Path, value: object) -> tuple[str, str]:
