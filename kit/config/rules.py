@@ -10,6 +10,7 @@ import re
 
 from kit.config.kinds import FieldError
 from kit.config.words import listed, near
+from kit.model import quantity
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
 
@@ -122,7 +123,8 @@ def interfaces(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def size(value: str) -> str:
     if not _SIZE.fullmatch(value):
-        raise FieldError("is not a size with its unit")
+        known = quantity.in_known_units(value)
+        raise FieldError("is not a size in b, kb, mb or gb", write=f"write {known}" if known else None)
     return value
 
 

@@ -11,6 +11,8 @@ _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 _DURATION = re.compile(rf"(?:{_NUMBER}(?:{_UNIT}))+", re.ASCII | re.IGNORECASE)
 _PART = re.compile(rf"({_NUMBER})({_UNIT})", re.ASCII | re.IGNORECASE)
 _UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# Sizes as Kubernetes, Slurm and data sheets write them.
+_OTHER_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([kmgt])i?b?", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 # tc's words (mbit), and those of data sheets: Mbps and Mbit/s are bits, MB/s and MBps are bytes.
 _RATE = re.compile(rf"({_NUMBER})([kmgt]?)(bit|bits|bit/s|bits/s|bps|b/s|byte/s|bytes/s)", re.ASCII | re.IGNORECASE)
@@ -41,6 +43,19 @@ def size_bytes(text: str) -> int:
     """Return a size such as 8gb, 512m or 4096b in bytes. The caller has checked its form."""
     digits = text.rstrip("bkmgBKMG")
     return int(digits) * _UNITS[text[len(digits)].lower()]
+
+
+def in_known_units(text: str) -> str:
+    """Return a size such as 64GiB, 1.5 GB or 1Ti in whole gb, mb or kb. '' if this is none, or 0."""
+    match = _OTHER_SIZE.fullmatch(text.strip())
+    if match is None:
+        return ""
+    unit = match[2].lower()
+    number = round(float(match[1]) * (1 << 40 if unit == "t" else _UNITS[unit]))
+    for name in "gmk":
+        if number and number % _UNITS[name] == 0:
+            return f"{number // _UNITS[name]}{name}b"
+    return ""
 
 
 def in_words_of_tc(text: str) -> str:

@@ -93,7 +93,8 @@ def array(text: str) -> tuple[int, ...]:
 def memory(text: str) -> int:
     """Return a size in bytes: 64gb, 512mb."""
     if not re.fullmatch(r"[1-9][0-9]{0,5}(kb?|mb?|gb?)", text, re.ASCII | re.IGNORECASE):
-        raise ValueError(f"'{text}' is not a size such as 64gb or 512mb")
+        known = quantity.in_known_units(text) or "64gb or 512mb"
+        raise ValueError(f"'{text}' is not a size in kb, mb or gb: write {known}")
     return quantity.size_bytes(text)
 
 

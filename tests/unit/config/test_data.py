@@ -196,7 +196,7 @@ PAGES = "data:\n  pages:\n    from: https://data.example.com/pages/\n    to: /da
         (f"{PAGES}    stage: none\n    write: true", 6, "nothing can be written to https://", "KIT_OUTPUT_DIR"),
         (f"{WEB}    stage: none\n    split: hosts", 6, "hosts needs a copy on each host", "remove split:"),
         (f"{WEB}    size: 60gb", 5, "size belongs to stage: ram, and this is stage: disk", "remove size:"),
-        (f"{WEB}    stage: ram\n    size: 60", 6, "data.web.size: '60' is not a size with its unit", "size: 60gb"),
+        (f"{WEB}    stage: ram\n    size: 60", 6, "data.web.size: '60' is not a size in b, kb, mb or gb", "size: 60gb"),
         (f"{WEB}    stage: ram\n    size: 1gb\n    dir: /nvme", 7, "dir belongs to stage: disk", "remove dir:"),
         (
             f"{WEB}    options: hard",

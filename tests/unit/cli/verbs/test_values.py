@@ -15,7 +15,7 @@ def test_memory(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["64", "0gb", "-1gb", "1.5gb", "64 gb", "64tb", "", "1e3g"])
 def test_what_no_memory_is(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a size such as 64gb or 512mb"):
+    with pytest.raises(ValueError, match="is not a size in kb, mb or gb: write "):
         memory(text)
 
 
@@ -72,3 +72,10 @@ def test_array(text: str, indexes: tuple[int, ...]) -> None:
 def test_what_no_array_is(text: str) -> None:
     with pytest.raises(ValueError, match=r"index|names"):
         array(text)
+
+
+def test_a_size_of_another_tool_is_converted() -> None:
+    with pytest.raises(ValueError, match="^'64GiB' is not a size in kb, mb or gb: write 64gb$"):
+        memory("64GiB")
+    with pytest.raises(ValueError, match="write 64gb or 512mb$"):
+        memory("64")
