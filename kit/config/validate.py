@@ -14,7 +14,7 @@ from kit.config.fields import fields_of, keys_of, settings
 from kit.config.kinds import FieldError, Items, Variables, WrongItemsError, WrongKindError
 from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
-from kit.config.words import listed, near, plain, shown
+from kit.config.words import listed, near, plain, shown, spaced
 from kit.errors import InputError, InputErrors
 from kit.model.spec import (
     ClusterSpec,
@@ -258,6 +258,8 @@ def _complaint(fault: _Fault, text: str, setting: Setting, place: Path) -> tuple
         if setting.choices or "number" in setting.wants:
             return f"{text} is not {setting.wants}", None
         return read, f'put it in quotes: "{bare}"' if in_list else f'put it in quotes: {place[-1]}: "{bare}"'
+    if kind is None and isinstance(fault.value, str) and spaced(fault.value):
+        return f"{text} is not {wants}", f"write a space after the colon: {spaced(fault.value)}"
     if setting.wants == "text":
         return f"{text} is not one piece of text", None
     if isinstance(kind, Items) and in_list and not setting.choices:

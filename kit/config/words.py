@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 _LONGEST = 60
+# A colon of a URL, as in http://, is no mistake, nor is that of a volume in a list.
+_UNSPACED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*):((?!//)[^\s:].*)")
 
 
 def shown(text: str) -> str:
@@ -16,6 +19,12 @@ def shown(text: str) -> str:
 def plain(text: str) -> str:
     """Return the text like `shown`, but without quotes, for a line that you can type."""
     return shown(text)[1:-1]
+
+
+def spaced(line: str) -> str:
+    """Return `user: ubuntu` for a line such as `  user:ubuntu`, whose colon has no space. '' for other lines."""
+    match = _UNSPACED.fullmatch(line)
+    return f"{match[1]}: {plain(match[2].strip())}" if match else ""
 
 
 def near(word: str, known: Iterable[str], *, most: int = 3) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from kit.config.data import FIELDS as DATA_FIELDS
 from kit.config.document import Document, Path
 from kit.config.fields import keys_of, settings
 from kit.config.validate import validate
-from kit.config.words import plain, shown
-from kit.config.yamlfault import fault_of
+from kit.config.words import plain, shown, spaced
+from kit.config.yamlfault import NO_SPACE, fault_of
 from kit.errors import InputErrors
 from kit.model.spec import ClusterSpec
 
@@ -51,6 +51,10 @@ def read(text: str, *, source: str) -> Document:
     if document.problems:
         raise InputErrors(document.problems)
     if root is not None and root.tag != _TAG + "null":
+        right = spaced(root.value) if isinstance(root, yaml.ScalarNode) and not root.style else ""
+        if right:
+            document.add_problem(root.start_mark.index, NO_SPACE, f"write {right}")
+            raise InputErrors(document.problems)
         if not isinstance(root, yaml.MappingNode):
             document.add_problem(
                 root.start_mark.index,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import yaml
 from yaml.reader import ReaderError
 
+from kit.config.words import spaced
+
+NO_SPACE = "there is no space after the colon"
 _QUOTE_IT = "put the value in quotes if it contains a ':' or '#', or starts with a sign"
 # Part of the parser's message → the problem, and what to write. The first match wins.
 _SENTENCES = (
@@ -46,6 +49,13 @@ _STARTED_EARLIER = (
     "expected ',' or ']'",
     "expected ',' or '}'",
 )
+# What the parser may complain of on the line after a key whose colon has no space.
+_AFTER_NO_SPACE = (
+    "mapping values are not allowed",
+    "could not find expected ':'",
+    "did not find expected key",
+    "did not find expected <document start>",
+)
 
 
 def fault_of(error: Exception, text: str) -> tuple[int, str, str]:
@@ -59,6 +69,10 @@ def fault_of(error: Exception, text: str) -> tuple[int, str, str]:
     if _tab_before(text, index):
         return index, "there is a tab where YAML allows spaces only", "indent with spaces, two for each level"
     problem = error.problem or ""
+    if any(words in problem for words in _AFTER_NO_SPACE):
+        unspaced = _unspaced(text, index)
+        if unspaced is not None:
+            return unspaced
     if "cannot start any token" in problem and index < len(text):
         return index, f"a value cannot start with {text[index]!r}", "put the value in quotes"
     for words, message, hint in _SENTENCES:
@@ -67,6 +81,25 @@ def fault_of(error: Exception, text: str) -> tuple[int, str, str]:
             opened = error.context_mark if words in _STARTED_EARLIER else None
             return (opened.index if opened is not None else index), message, hint
     return index, f"YAML cannot read this line: {problem}", _QUOTE_IT
+
+
+def _unspaced(text: str, index: int) -> tuple[int, str, str] | None:
+    """Return the problem of a colon without a space. The parser notices it only on the next line."""
+    end = text.find("\n", index)
+    lines = text[: len(text) if end < 0 else end].splitlines(keepends=True)
+    place = sum(map(len, lines))
+    contents = 0
+    for line in reversed(lines):
+        place -= len(line)
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        right = spaced(line.rstrip("\n"))
+        if right:
+            return place, NO_SPACE, f"write {right}"
+        contents += 1
+        if contents == 2:
+            break
+    return None
 
 
 def _tab_before(text: str, index: int) -> bool:
