@@ -95,7 +95,7 @@ class Walk:
                 if option not in GLOBAL and option not in self.verb.options:
                     raise self._no_option(option.flags[-1])
         elif not begins:
-            raise self._no_verb(" ".join(path))
+            raise self._no_verb(path[0]) if len(path) == 1 else _no_member(path[:-1], path[-1])
 
     def _no_verb(self, word: str) -> InputError:
         from kit.cli.verbs.elsewhere import FAMILIAR, INSTEAD  # noqa: PLC0415  (only for a typing error)
@@ -166,13 +166,19 @@ class Walk:
     def _too_many(self, word: str) -> InputError:
         """Refuse a plain word that has no place. After a switch, it was most likely meant as the switch's value."""
         hint = self.usage
+        option = self.flags.get(self._before)
+        if self.verb is not None and option is None and _members(self.verb.words):
+            # kit hosts is a verb, and its name also begins others: kit hosts cordon.
+            first = self.operands[0]
+            if not self.verb.operands or _member(self.verb.words, first):
+                return _no_member(self.verb.words, first)
         if self.verb is not None and self.verb.command == "dashes":
             hint = f"put -- before a command: {self.verb.usage}"
         elif self.verb is not None and self.verb.operands and self.verb.operands[-1].name == "hosts":
             import shlex  # noqa: PLC0415  (only for a typing error)
 
             hint = f"hosts are one word: kit {self.verb.name} {shlex.quote(','.join(self.operands))}"
-        option, why = self.flags.get(self._before), ""
+        why = ""
         if option is not None and option.value is None:
             why, hint = f": {self._before} takes no value", self._instead(option, word) or hint
         return InputError(f"'{word}' is one word too many{why}", hint=hint)
@@ -189,6 +195,29 @@ class Walk:
 def by_flag(options: Iterable[Option]) -> dict[str, Option]:
     """Return the options by flag. A verb's own option replaces a global one with the same flag."""
     return {flag: option for option in (HELP, *options) for flag in option.flags}
+
+
+def _members(group: tuple[str, ...]) -> list[str]:
+    """Return the words that may follow these in the name of a verb."""
+    return [
+        verb.words[len(group)] for verb in VERBS if len(verb.words) > len(group) and verb.words[: len(group)] == group
+    ]
+
+
+def _member(group: tuple[str, ...], word: str) -> str | None:
+    """Return what `word` most likely means in this group of verbs, if anything."""
+    from kit.cli.verbs.elsewhere import MEMBERS  # noqa: PLC0415  (only for a typing error)
+
+    members = _members(group)
+    return next((other for other in MEMBERS.get(word.lower(), ()) if other in members), None) or _nearest(word, members)
+
+
+def _no_member(group: tuple[str, ...], word: str) -> InputError:
+    name, guess = " ".join(group), _member(group, word)
+    return InputError(
+        f"there is no verb '{name} {word}'",
+        hint=f"did you mean: kit {name} {guess}" if guess else f"kit {name} has: {', '.join(_members(group))}",
+    )
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:

@@ -39,6 +39,15 @@ FAMILIAR = {
 }
 """A word, and the verb that does the same."""
 
+MEMBERS = {
+    **dict.fromkeys(("stop", "destroy", "teardown", "kill", "cancel"), ("stop", "down", "rm")),
+    **dict.fromkeys(("rm", "remove", "delete"), ("rm", "down")),
+    **dict.fromkeys(("start", "create"), ("up", "stage", "build")),
+    **dict.fromkeys(("list", "ls", "ps", "status"), ("list", "ls", "status")),
+    "unlock": ("release",),
+}
+"""The same within a group, such as kit lab: a word, and what its members may be called. The first one there wins."""
+
 INSTEAD = {
     "scale": "add VMs to the hosts file, or remove them from it; then: kit deploy",
     "config": "edit kit.yaml; kit schema prints what it accepts",

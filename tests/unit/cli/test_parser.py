@@ -148,6 +148,15 @@ WRONG = [
     ("ps --output xml", "--output: 'xml' is not one of: text, json", "kit ps"),
     ("deploy --ssh-port 70000", "--ssh-port: '70000' is not a port", "kit deploy"),
     ("deploy --name=", "--name: the value is empty", "kit deploy"),
+    ("lab stop", "there is no verb 'lab stop'", "did you mean: kit lab down"),
+    ("lab start", "there is no verb 'lab start'", "did you mean: kit lab up"),
+    ("lab ls", "there is no verb 'lab ls'", "did you mean: kit lab status"),
+    ("lab frobnicate", "there is no verb 'lab frobnicate'", "kit lab has: up, status, down, link-rate"),
+    ("image bild", "there is no verb 'image bild'", "did you mean: kit image build"),
+    ("data delete", "there is no verb 'data delete'", "did you mean: kit data rm"),
+    ("runs ls", "there is no verb 'runs ls'", "did you mean: kit runs list"),
+    ("hosts cordn gpu3", "there is no verb 'hosts cordn'", "did you mean: kit hosts cordon"),
+    ("hosts zz", "there is no verb 'hosts zz'", "kit hosts has: list, cordon"),
     ("ps gpu1", "'gpu1' is one word too many", "kit ps"),
     ("ps -q gpu1", "'gpu1' is one word too many: -q takes no value", "kit ps"),
     ("ps -- ls", "-- begins a command", "kit ps"),
@@ -196,7 +205,7 @@ def test_a_verb_may_begin_another(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (invocation.args.a, invocation.args.quiet, invocation.args.verbose) == ("report", True, True)
     with pytest.raises(InputError, match="there is no option --np"):
         parse(["bench", "report", "--np", "2", "x"])
-    with pytest.raises(InputError, match="one word too many"):
+    with pytest.raises(InputError, match="there is no verb 'bench else'"):
         parse(["bench", "else"])
 
 
