@@ -82,8 +82,7 @@ def _address_with_colon(text: str, before: str) -> str:
     if ":" not in host and number.isdigit() and number.isascii():
         raise LineError(
             f"{shown(text)}: a hosts file has no HOST:NUMBER",
-            f"write '{login} slots={plain(number)}' for slots, or '{login} port={plain(number)}' "
-            "for the port of ssh",
+            f"write '{login} slots={plain(number)}' for slots, or '{login} port={plain(number)}' for the port of ssh",
         )
     try:
         if "%" in text:

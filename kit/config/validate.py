@@ -239,42 +239,61 @@ def _override(path: str, over: Mapping[str, Override]) -> Override | None:
 
 
 def _complaint(fault: _Fault, text: str, setting: Setting, place: Path) -> tuple[str, str | None]:
+    """Return what is wrong with a value, and what to write if the setting's example does not say it."""
+    value = fault.value
     if isinstance(fault.error, FieldError):
         message = str(fault.error)
         needs_value = message.startswith(("is ", "has ", "holds ", "looks "))
         return (f"{text} {message}" if needs_value else message), fault.error.write
     in_list = isinstance(place[-1], int)
+    of_one = (in_list and not setting.choices) or (isinstance(setting.kind, Variables) and len(place) > 1)
     wants = listed(setting.choices) if in_list and setting.choices else setting.wants
-    kind = setting.kind
-    if isinstance(kind, Items) and not in_list and isinstance(fault.value, str):
-        words = _as_list(fault.value, setting.choices)
-        return f"{text} is not {wants}", f"write {setting.key}: {as_yaml(words)}" if words else None
-    if isinstance(fault.value, bool) and "true or false" not in setting.wants:
-        word = str(fault.value).lower()
-        bare = text.strip("'")
-        read = f"YAML reads {text} as {word}, which is not text" if bare != word else f"{text} is not text to YAML"
-        if setting.path == "code" and not fault.value:
-            return read, "write code: none for no code"
-        if setting.choices or "number" in setting.wants:
-            return f"{text} is not {setting.wants}", None
-        return read, f'put it in quotes: "{bare}"' if in_list else f'put it in quotes: {place[-1]}: "{bare}"'
-    if kind is None and isinstance(fault.value, str) and spaced(fault.value):
-        return f"{text} is not {wants}", f"write a space after the colon: {spaced(fault.value)}"
-    if setting.wants == "text":
-        return f"{text} is not one piece of text", None
-    if isinstance(kind, Items) and in_list and not setting.choices:
-        form = "SOURCE:TARGET, such as " if setting.path == "volumes" else ""
-        return f"{text} is not one piece of text", f"write {form}{as_yaml(setting.example[0])}"
-    if isinstance(kind, Variables) and place[-1] != setting.key:
-        return f"{text} is not one piece of text", f"write {place[-1]}: VALUE"
-    similar = near(fault.value, setting.choices) if isinstance(fault.value, str) else ()
-    if similar:
-        return f"{text} is not {wants}", f"did you mean {listed(similar)}?"
-    return f"{text} is not {wants}", None
+    message, advice = f"{text} is not {wants}", None
+    if isinstance(value, bool) and "true or false" not in setting.wants:
+        message, advice = _not_text(value, text, setting, place)
+    elif setting.wants == "text" or of_one:
+        message, advice = f"{text} is not one piece of text", _one_text(setting, place) if of_one else None
+    elif isinstance(value, str):
+        advice = _near_value(value, setting, in_list=in_list)
+    return message, advice
+
+
+def _not_text(value: bool, text: str, setting: Setting, place: Path) -> tuple[str, str | None]:
+    """Return the complaint about a word that YAML reads as true or false."""
+    word = str(value).lower()
+    bare = text.strip("'")
+    if setting.choices or "number" in setting.wants:
+        return f"{text} is not {setting.wants}", None
+    message = f"YAML reads {text} as {word}, which is not text" if bare != word else f"{text} is not text to YAML"
+    if setting.path == "code" and not value:
+        return message, "write code: none for no code"
+    key = "" if isinstance(place[-1], int) else f"{place[-1]}: "
+    return message, f'put it in quotes: {key}"{bare}"'
+
+
+def _one_text(setting: Setting, place: Path) -> str | None:
+    """Return what to write for an item or a variable that is a list or a group."""
+    if not isinstance(place[-1], int):
+        return f"write {place[-1]}: VALUE"
+    if not isinstance(setting.example, list | tuple):
+        return None
+    form = "SOURCE:TARGET, such as " if setting.path == "volumes" else ""
+    return f"write {form}{as_yaml(setting.example[0])}"
+
+
+def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:
+    """Return what to write for text that is near to a value that the setting accepts."""
+    if setting.kind is None:
+        return f"write a space after the colon: {spaced(value)}" if spaced(value) else None
+    if isinstance(setting.kind, Items) and not in_list:
+        words = _as_list(value, setting.choices)
+        return f"write {setting.key}: {as_yaml(words)}" if words else None
+    similar = near(value, setting.choices)
+    return f"did you mean {listed(similar)}?" if similar else None
 
 
 def _as_list(text: str, choices: Sequence[str]) -> list[str]:
-    """Return the list that somebody wrote as text, with the choices that it most likely means. Empty if none is near."""
+    """Return the list that somebody wrote as text, with the nearest choices. Empty if a word has none."""
     if not choices:
         return [text] if text else []
     words = [near(word.strip(), choices, most=1) for word in text.split(",")]
@@ -293,7 +312,7 @@ def _unknown(place: Path, value: object) -> tuple[str, str]:
             return message, hint
     known = keys_of(section)
     ideas = [key.lower()] if key.lower() in known else list(near(key, known, most=1))
-    for path, setting in settings().items():
+    for setting in settings().values():
         if setting.key == key.lower() and setting.section != section:
             ideas.append(f"{setting.key} below {setting.section}:" if setting.section else f"{setting.key} {_AT_TOP}")
     if ideas:

@@ -69,10 +69,11 @@ def fault_of(error: Exception, text: str) -> tuple[int, str, str]:
     if _tab_before(text, index):
         return index, "there is a tab where YAML allows spaces only", "indent with spaces, two for each level"
     problem = error.problem or ""
-    if any(words in problem for words in _AFTER_NO_SPACE):
-        unspaced = _unspaced(text, index)
-        if unspaced is not None:
-            return unspaced
+    unspaced = _unspaced(text, index) if any(words in problem for words in _AFTER_NO_SPACE) else None
+    return unspaced or _sentence(error, problem, text, index)
+
+
+def _sentence(error: yaml.MarkedYAMLError, problem: str, text: str, index: int) -> tuple[int, str, str]:
     if "cannot start any token" in problem and index < len(text):
         return index, f"a value cannot start with {text[index]!r}", "put the value in quotes"
     for words, message, hint in _SENTENCES:

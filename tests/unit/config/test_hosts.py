@@ -266,7 +266,7 @@ def test_one_host_has_4096_slots_at_most_however_they_are_counted() -> None:
 
 def test_a_single_quote_in_double_quotes_or_a_comment_is_only_a_character() -> None:
     assert one("n key=\"'k\" # name='x'").key == "'k"
-    assert render_hosts(parse_hosts("n key=\"'k\"", source="h")) == "n key=\"'k\"\n"
+    assert render_hosts(parse_hosts('n key="\'k"', source="h")) == 'n key="\'k"\n'
 
 
 def test_a_rendered_inventory_says_only_what_differs() -> None:

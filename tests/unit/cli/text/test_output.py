@@ -145,7 +145,8 @@ def test_a_launch_says_which_slots_it_assumes() -> None:
         "# slots: 2 assumed on gpu[1-2]; kit deploy counts their GPUs",
         "# hostfile",
     ]
-    assert launch.assumed(replace(LAUNCH, assumed=("gpu3",))) == ["slots: 2 assumed on gpu3; kit deploy counts its GPUs"]
+    (line,) = launch.assumed(replace(LAUNCH, assumed=("gpu3",)))
+    assert line == "slots: 2 assumed on gpu3; kit deploy counts its GPUs"
 
 
 def test_a_launch_shows_which_rank_gets_which_gpu() -> None:

@@ -75,7 +75,7 @@ def test_what_no_array_is(text: str) -> None:
 
 
 def test_a_size_of_another_tool_is_converted() -> None:
-    with pytest.raises(ValueError, match="^'64GiB' is not a size in kb, mb or gb: write 64gb$"):
+    with pytest.raises(ValueError, match=r"^'64GiB' is not a size in kb, mb or gb: write 64gb$"):
         memory("64GiB")
-    with pytest.raises(ValueError, match="write 64gb or 512mb$"):
+    with pytest.raises(ValueError, match=r"write 64gb or 512mb$"):
         memory("64")
