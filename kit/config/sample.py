@@ -28,12 +28,15 @@ _HEAD = """\
 """
 
 
-def sample_config() -> str:
-    """Return a kit.yaml with every field and its default, commented out, and `code: .` for the code beside it."""
-    return _HEAD + "".join(_lines())
+def sample_config(*, code: bool = True) -> str:
+    """Return a kit.yaml with every field and its default, commented out, and `code: .` for the code beside it.
+
+    Without `code`, the folder is one that a run does not take along, and the line is a comment, too.
+    """
+    return _HEAD + "".join(_lines(code=code))
 
 
-def _lines() -> Iterator[str]:
+def _lines(*, code: bool) -> Iterator[str]:
     for setting in settings().values():
         inner = "." in setting.path
         if not inner:
@@ -43,7 +46,9 @@ def _lines() -> Iterator[str]:
             continue
         indent = "  " if inner else ""
         yield f"{indent}# {setting.description}\n" if not inner else ""
-        if setting.path in _SET:
+        if setting.path == "code" and not code:
+            yield "#code: FOLDER   # not . here: this folder surely holds more than code\n"
+        elif setting.path in _SET:
             yield f"{setting.key}: {as_yaml(_SET[setting.path])}\n"
         else:
             yield f"{indent}#{_line(setting)}\n"

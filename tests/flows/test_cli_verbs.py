@@ -91,6 +91,7 @@ PUSHED = PushResult(
 @dataclass(frozen=True, kw_only=True)
 class FakeInit:
     written: tuple[Path, ...] = (Path("hosts"), Path("kit.yaml"))
+    takes_code: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,10 @@ def init(session: Session) -> int:
 
     result = init(session.folder, force=session.args.force)
     written = " and ".join(str(path) for path in result.written)
-    session.show("init", result, f"Wrote {written}. Put your VMs into hosts, then: kit deploy")
+    text = f"Wrote {written}. Put your VMs into hosts, then: kit deploy"
+    if not result.takes_code:
+        text += "\nA run takes no home folder along: put your code into a folder below, and write code: FOLDER in kit.yaml"
+    session.show("init", result, text)
     return 0
 
 

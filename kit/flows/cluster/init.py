@@ -10,10 +10,14 @@ from kit.errors import InputError, KitError
 
 @dataclass(frozen=True, kw_only=True)
 class InitResult:
-    """The files that were written, and those that replaced existing files."""
+    """The files that were written, and those that replaced existing files.
+
+    `takes_code`: the kit.yaml takes the code in its folder along, which a run refuses for a home folder.
+    """
 
     written: tuple[Path, ...]
     replaced: tuple[Path, ...]
+    takes_code: bool
 
 
 def init(folder: Path, *, force: bool = False) -> InitResult:
@@ -23,8 +27,8 @@ def init(folder: Path, *, force: bool = False) -> InitResult:
     """
     from kit.config.sample import HOSTS, sample_config  # noqa: PLC0415  (only for the verb that needs it)
 
-    contents = {folder / "hosts": HOSTS, folder / "kit.yaml": sample_config()}
-    present = tuple(path for path in contents if path.exists() or path.is_symlink())
+    paths = folder / "hosts", folder / "kit.yaml"
+    present = tuple(path for path in paths if path.exists() or path.is_symlink())
     if present and not force:
         names = " and ".join(path.name for path in present)
         raise InputError(
@@ -34,7 +38,8 @@ def init(folder: Path, *, force: bool = False) -> InitResult:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, text in contents.items():
+        takes_code = _can_be_code(folder)
+        for path, text in zip(paths, (HOSTS, sample_config(code=takes_code)), strict=True):
             # Mode "x" does not overwrite a file that appeared meanwhile.
             with path.open("w" if force else "x", encoding="utf-8") as file:
                 file.write(text)
@@ -42,4 +47,15 @@ def init(folder: Path, *, force: bool = False) -> InitResult:
         raise KitError(
             f"cannot write into {folder}: {error.strerror}", hint="choose a folder that you can write to"
         ) from error
-    return InitResult(written=tuple(contents), replaced=present)
+    return InitResult(written=paths, replaced=present, takes_code=takes_code)
+
+
+def _can_be_code(folder: Path) -> bool:
+    """Return whether a run could take this folder as its code. It refuses a home folder and the whole file system."""
+    from kit.remote.code.snapshot import checked  # noqa: PLC0415
+
+    try:
+        checked(folder)
+    except InputError:
+        return False
+    return True

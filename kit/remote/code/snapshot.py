@@ -48,7 +48,7 @@ def take(folder: Path, *, plain: bool = False) -> Snapshot:
 
     `plain`: take all files, also if the folder is below a git work tree.
     """
-    top = _checked(folder)
+    top = checked(folder)
     with _no_collections():
         from_git = not plain and git.has_repository(top)
         head = Beside(lambda: git.head(top)) if from_git else None
@@ -82,7 +82,7 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _checked(folder: Path) -> Path:
+def checked(folder: Path) -> Path:
     """Return the folder's absolute path. Raises InputError for a folder that is missing or surely not code alone."""
     try:
         top = folder.resolve(strict=True)

@@ -27,6 +27,14 @@ def test_it_writes_two_files_that_kit_reads(tmp_path: Path) -> None:
     assert load(folder, flags={}, environ={}).inventory.head.slots == 2
 
 
+def test_a_home_folder_is_not_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not init(tmp_path).takes_code
+    assert load_spec(tmp_path, flags={}, environ={}) == ClusterSpec()
+    assert "\n#code: FOLDER   # not . here" in (tmp_path / "kit.yaml").read_text()
+    assert init(tmp_path / "below").takes_code
+
+
 @pytest.mark.parametrize("name", ["hosts", "kit.yaml"])
 def test_it_overwrites_nothing_without_force(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine\n")
