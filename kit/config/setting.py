@@ -13,6 +13,8 @@ from kit.model.spec import ClusterSpec
 
 _PLAIN = re.compile(r"[A-Za-z0-9~./_-][A-Za-z0-9~./_=+@ -]*(?::[A-Za-z0-9~./_=+@-]+)*", re.ASCII)
 _DEFAULTS = ClusterSpec()
+# Flags that are not the variable's name in lower case.
+_FLAGS = {"setup.hugepages": "--hugepages", "ssh.keep": "--no-keep"}
 NULL: Shape = {"type": "null"}
 
 
@@ -42,6 +44,8 @@ class Setting:
 
     @property
     def flag(self) -> str:
+        if self.path in _FLAGS:
+            return _FLAGS[self.path]
         word = (self.variable or "KIT_" + self.path.upper().replace(".", "_")).removeprefix("KIT_")
         return "--" + word.lower().replace("_", "-")
 

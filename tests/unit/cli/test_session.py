@@ -13,7 +13,9 @@ import pytest
 from kit.cli.parser import parse
 from kit.cli.screen.plain import Quiet
 from kit.cli.screen.terminal import Terminal
-from kit.cli.session import Session
+from kit.cli.session import _OVERRIDES, Session
+from kit.cli.verbs.table import VERBS
+from kit.config.fields import settings
 from kit.errors import InputError
 
 
@@ -48,6 +50,12 @@ def test_a_fixed_setting_replaces_the_file_and_leaves_the_words_alone(tmp_path: 
     assert one.settings({"orchestrator": "swarm"}).spec.orchestrator == "swarm"
     assert one.settings({"orchestrator": "swarm"}).spec.name == "mine"
     assert one.settings().spec.orchestrator == "compose"
+
+
+def test_an_error_names_the_flag_that_you_typed() -> None:
+    known = {flag for verb in VERBS for option in verb.options for flag in option.flags}
+    assert {settings()[path].flag for path in (*_OVERRIDES.values(), "ssh.keep")} <= known
+    assert settings()["setup.hugepages"].flag == "--hugepages"
 
 
 def test_flags_of_kit_setup_replace_kit_yaml(tmp_path: Path) -> None:

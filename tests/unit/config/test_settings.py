@@ -85,7 +85,8 @@ def test_a_variable_sets_its_field(folder: Path, variable: str, text: str, path:
 
 def test_no_two_fields_share_a_variable_or_a_flag() -> None:
     named = [s for s in settings().values() if not s.is_section]
-    assert len({s.flag for s in named}) == len(named)
+    # No verb sets hugepages: kit setup --hugepages means setup.hugepages.
+    assert len({s.flag for s in named if s.path != "hugepages"}) == len(named) - 1
     assert len(variables()) == sum(s.variable is not None for s in named)
 
 
