@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CLUSTER, DRY_RUN, FAILED, MUST_YES, WORK
-from kit.cli.verbs.values import span
+from kit.cli.verbs.values import age
 from kit.errors import InputError, StepError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ VERBS = (
         ),
         options=(
             Option(
-                flags=("--older-than",), value="TIME", kind=span, help="Also all runs that began before that: 7d, 12h"
+                flags=("--older-than",), value="TIME", kind=age, help="Also all runs that began before that: 7d, 12h"
             ),
             DRY_RUN,
             MUST_YES,

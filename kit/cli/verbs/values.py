@@ -194,6 +194,13 @@ def span(text: str) -> float:
     return quantity.seconds(text)
 
 
+def age(text: str) -> float:
+    """Return a time with its unit in seconds: 7d, 12h or 30m. What is older may be deleted, so 7 alone is refused."""
+    if re.fullmatch(r"[0-9.]+", text.strip(), re.ASCII):
+        raise ValueError(f"'{text}' has no unit: write 7d, 12h or 30m")
+    return quantity.seconds(text)
+
+
 def milliseconds(text: str) -> float:
     """Return a time above 0 in milliseconds: 290, 290ms or 1.5s."""
     if _SIGNED.fullmatch(text):

@@ -157,6 +157,7 @@ WRONG = [
     ("runs ls", "there is no verb 'runs ls'", "did you mean: kit runs list"),
     ("hosts cordn gpu3", "there is no verb 'hosts cordn'", "did you mean: kit hosts cordon"),
     ("hosts zz", "there is no verb 'hosts zz'", "kit hosts has: list, cordon"),
+    ("runs rm --older-than 7", "--older-than: '7' has no unit: write 7d, 12h or 30m", "kit runs rm"),
     ("ps gpu1", "'gpu1' is one word too many", "kit ps"),
     ("ps -q gpu1", "'gpu1' is one word too many: -q takes no value", "kit ps"),
     ("ps -- ls", "-- begins a command", "kit ps"),
