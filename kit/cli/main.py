@@ -62,6 +62,7 @@ def _run(
         from kit.cli import parser  # noqa: PLC0415
 
         json = _wants_json(words)
+        terminal.no_color = "--no-color" in words and "--no-color" in parser.own(words)
         invocation = parser.parse(words)
         terminal.no_color = invocation.args.no_color
         terminal.raw = getattr(invocation.args, "raw", False)

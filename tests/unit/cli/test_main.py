@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -102,6 +103,29 @@ def test_a_commands_json_flag_is_not_ours_if_our_flags_are_wrong(
     assert (out, err.count("--np")) == ("", 1)
     assert main(["run", "--json", "--np", "x", *words], environ={}) == 2
     assert json.loads(capfd.readouterr().out)["exit_code"] == 2
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("words", "colored"),
+    [
+        (("nonsense",), True),
+        (("--no-color", "nonsense"), False),
+        (("nonsense", "--no-color"), False),
+        (("run", "--np", "x", "ls", "--no-color"), True),
+    ],
+)
+def test_no_color_holds_for_words_that_kit_cannot_read(
+    words: tuple[str, ...], colored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert main(words, environ={"TERM": "xterm"}) == 2
+    assert ("\x1b[" in screen.getvalue()) is colored
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
