@@ -19,6 +19,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
 _ZERO_FIRST = re.compile(r"[+-]?0[0-9_]*[1-9][0-9_]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,20})?", re.ASCII)
+# What a shell takes as it is.
+_QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
+_REDIRECTION = re.compile(r"[0-9&]?(?:>>?|<<?)(?:&[0-9])?", re.ASCII)
+GIVE_TO_A_SHELL = "give it to a shell: [sh, -c, 'cd /data && python3 train.py']"
 _TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "off", "0"})
 _TEXT_OR_NUMBER: Shape = {"type": ["string", "number"]}
@@ -340,6 +344,12 @@ def _as_text(value: object) -> object:
 def _split(line: str) -> list[str]:
     import shlex  # noqa: PLC0415  (only for a command on one line)
 
+    bare = _QUOTED.sub("_", line.strip())
+    if "\n" in bare:
+        raise FieldError("has several lines, and no shell reads this command", write=GIVE_TO_A_SHELL)
+    for word in bare.split():
+        if word.endswith(";") or _REDIRECTION.fullmatch(word):
+            raise FieldError(f"no shell reads this command, so {word} has no meaning in it", write=GIVE_TO_A_SHELL)
     try:
         return shlex.split(line)
     except ValueError as error:

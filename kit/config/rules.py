@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from kit.config.kinds import FieldError
+from kit.config.kinds import GIVE_TO_A_SHELL, FieldError
 from kit.config.words import listed, near
 from kit.model import quantity
 from kit.model.repository import is_repository, repository
@@ -135,7 +135,7 @@ def command(value: tuple[str, ...]) -> tuple[str, ...]:
         if word in ("&&", "||", "|"):
             raise FieldError(
                 f"no shell reads this command, so {word} has no meaning in it",
-                write="give it to a shell: [sh, -c, 'cd /data && python3 train.py']",
+                write=GIVE_TO_A_SHELL,
             )
     return value
 

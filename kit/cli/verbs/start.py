@@ -21,7 +21,9 @@ def init(session: Session) -> int:
     written = " and ".join(str(path) for path in result.written)
     text = f"Wrote {written}. Put your VMs into hosts, then: kit deploy"
     if not result.takes_code:
-        text += "\nA run takes no home folder along: put your code into a folder below, and write code: FOLDER in kit.yaml"
+        text += (
+            "\nA run takes no home folder along: put your code into a folder below, and write code: FOLDER in kit.yaml"
+        )
     session.show("init", result, text)
     return 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from kit.config.yaml import MOST_BYTES, load_spec
@@ -14,6 +16,20 @@ def problems(text: str) -> list[tuple[int | None, str, str]]:
         load_spec(text, source="kit.yaml")
     assert all(p.file == "kit.yaml" and p.exit_code == 2 for p in caught.value.problems)
     return [(p.line, p.message, p.hint or "") for p in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        """python -c 'import x; print("a > b")'""",
+        'awk "x > 1; y" f',
+        r"find . -exec ls {} \;",
+        "grep '>' f",
+        "python train.py --special <pad>",
+    ],
+)
+def test_what_is_quoted_in_a_command_is_a_word(line: str) -> None:
+    assert load_spec(f"command: >\n  {line}\n", source="kit.yaml").command == tuple(shlex.split(line))
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# note\n", "---\n", "---\n...\n", "~", "image:\nenv:\nvolumes:\nname:\n"])
@@ -115,6 +131,12 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image:\n  flavour: MXNet", 2, "image.flavour: 'MXNet' is not auto", "write cuda-mxnet for GPUs"),
         ("name: a\nhosts: [a, b]", 2, "there is no setting 'hosts'", "the file hosts beside kit.yaml"),
         ("ssh:\n  hosts: [a]", 2, "there is no setting 'hosts' in ssh", "did you mean known_hosts?"),
+        ("command: python a.py > log", 1, "so > has no meaning in it", "[sh, -c, 'cd /data"),
+        ("command: python a.py >> log", 1, "so >> has no meaning in it", "[sh, -c, 'cd /data"),
+        ("command: python a.py 2>&1", 1, "so 2>&1 has no meaning in it", "[sh, -c, 'cd /data"),
+        ("command: python < a.py", 1, "so < has no meaning in it", "[sh, -c, 'cd /data"),
+        ("command: cd /data; ls", 1, "so /data; has no meaning in it", "[sh, -c, 'cd /data"),
+        ("command: |\n  cd /data\n  ls", 1, "has several lines, and no shell reads this command", "[sh, -c, 'cd /data"),
         ("command: cd /data && ls", 1, "command: no shell reads this command", "[sh, -c, 'cd /data"),
         ("image:\n  flavour: no", 2, "image.flavour: 'no' is not auto", "flavour: auto"),
         ("image:\n  flavour: ssh-layer", 1, "image: flavour ssh-layer needs a base", "base: nvcr.io"),
