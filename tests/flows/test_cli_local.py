@@ -317,6 +317,13 @@ def test_a_local_run_that_cannot_have_the_code(code: ClusterSpec, tmp_path: Path
     assert engine.ran == []
 
 
+def test_a_dry_run_refuses_code_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the code has no folder none"):
+        local(ClusterSpec(code=str(tmp_path)), RunRequest(dry_run=True, workdir="none"), FakeEngine(), tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        local(ClusterSpec(code=str(tmp_path / "none")), RunRequest(dry_run=True), FakeEngine(), tmp_path)
+
+
 def test_a_dry_run_takes_no_code(code: ClusterSpec) -> None:
     result = local(code, RunRequest(dry_run=True, workdir="sub"), FakeEngine(), folder_of(code))
     assert "--wdir" in result.argv

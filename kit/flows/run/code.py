@@ -200,7 +200,26 @@ def check_workdir(workdir: str, code: Code | None) -> None:
             hint="add --code DIR, or write code: . in kit.yaml",
         )
     if workdir and code and not code.has_folder(workdir):
-        raise InputError(
-            f"the code has no folder {workdir}",
-            hint="write a folder of the code, relative to its top; is it in .gitignore or .kitignore, or empty?",
-        )
+        raise _no_folder(workdir)
+
+
+def check_folder(source: str | None, workdir: str) -> None:
+    """Check the code of a dry run, which takes no snapshot: raise the InputError that a run would raise at once.
+
+    A repository is not checked, because that takes a connection.
+    """
+    if source is None:
+        check_workdir(workdir, None)
+    elif not is_repository(source):
+        from kit.remote.code.snapshot import checked  # noqa: PLC0415  (only where a run has code)
+
+        top = checked(Path(source))
+        if workdir and not (top / workdir).is_dir():
+            raise _no_folder(workdir)
+
+
+def _no_folder(workdir: str) -> InputError:
+    return InputError(
+        f"the code has no folder {workdir}",
+        hint="write a folder of the code, relative to its top; is it in .gitignore or .kitignore, or empty?",
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from kit.errors import InputError, KitError, NotReadyError, StepError
 from kit.events import Note, Reporter, Warned
 from kit.flows.image.content import tag_of
-from kit.flows.run.code import Taken, check_workdir
+from kit.flows.run.code import Taken, check_folder, check_workdir
 from kit.flows.run.environment import variables
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer, LocalGpus
@@ -68,7 +68,9 @@ def local(
     share, wish = device_rules.per_rank(request, spec), local_gpus.wished(request.gpus)
     local_gpus.check_ranks(wish, share, request.np)
     code = Taken(source, reporter) if source and not request.dry_run else None
-    if not request.dry_run or not source:
+    if request.dry_run:
+        check_folder(source, request.workdir)
+    else:
         check_workdir(request.workdir, code)
 
     def container(run_folder: Path | None, data: Mapping[str, str]) -> LocalContainer:

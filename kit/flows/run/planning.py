@@ -33,6 +33,7 @@ def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
     elastic.check(request, context.spec.image)
+    _check_code_and_data(context, request)
     share = gpus.per_rank(request, context.spec)
     nodes, unknown = _offline_nodes(context, request, share)
     covering = network.mpi_network(context.spec.network, [node.address for node in nodes])
@@ -49,6 +50,19 @@ def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
         data=[word for word in context.spec.interfaces if "/" in word],
     )
     return replace(plan, assumed=tuple(node.name for node in plan.placement.nodes if node.name in unknown))
+
+
+def _check_code_and_data(context: Context, request: RunRequest) -> None:
+    """Raise InputError for a code folder, a --workdir or a data set that does not exist."""
+    # With --again and without --code, the code is that of the earlier run.
+    if not request.again or request.code is not None:
+        from kit.flows.run.code import check_folder  # noqa: PLC0415  (the verbs that read plans have no code)
+
+        check_folder(context.spec.code_source, request.workdir)
+    if request.data:
+        from kit.plan.data.choose import known_sets  # noqa: PLC0415  (only for --data)
+
+        known_sets(context.spec, request.data)
 
 
 def selected_hosts(context: Context, request: RunRequest) -> Sequence[Host]:

@@ -63,3 +63,26 @@ def test_hosts_without_slots_have_room_for_the_ranks(
 def test_known_slots_still_limit_the_ranks(hosts: str, spec: dict[str, object], wish: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="is more than the"):
         planned(hosts, spec, **wish)
+
+
+@pytest.mark.parametrize(
+    ("spec", "wish", "message"),
+    [
+        ({"code": "CODE/none"}, {}, "the code folder .* does not exist"),
+        ({"code": "CODE"}, {"workdir": "none"}, "the code has no folder none"),
+        ({}, {"workdir": "src"}, "--workdir src is a folder of the code, and this run has none"),
+        ({}, {"data": ("web",)}, "kit.yaml names no data set"),
+    ],
+)
+def test_what_is_missing_here_is_missing_in_a_dry_run(
+    spec: dict[str, str], wish: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    with pytest.raises(InputError, match=message):
+        planned("g1", {key: value.replace("CODE", str(tmp_path)) for key, value in spec.items()}, **wish)
+
+
+def test_a_dry_run_accepts_code_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    assert planned("g1", {"code": str(tmp_path)}, workdir="src").argv
+    assert planned("g1", {"code": "git+https://git.example.com/x@main"}, workdir="src").argv
