@@ -19,7 +19,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
 _ZERO_FIRST = re.compile(r"[+-]?0[0-9_]*[1-9][0-9_]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CPUS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,20})?", re.ASCII)
-# What a shell takes as it is.
+# What a shell takes unchanged.
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""")
 _REDIRECTION = re.compile(r"[0-9&]?(?:>>?|<<?)(?:&[0-9])?", re.ASCII)
 GIVE_TO_A_SHELL = "give it to a shell: [sh, -c, 'cd /data && python3 train.py']"

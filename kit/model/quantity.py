@@ -46,7 +46,7 @@ def size_bytes(text: str) -> int:
 
 
 def in_known_units(text: str) -> str:
-    """Return a size such as 64GiB, 1.5 GB or 1Ti in whole gb, mb or kb. '' if this is none, or 0."""
+    """Return a size such as 64GiB, 1.5 GB or 1Ti in whole gb, mb or kb. '' for other text, and for 0."""
     match = _OTHER_SIZE.fullmatch(text.strip())
     if match is None:
         return ""
