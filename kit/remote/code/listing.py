@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.remote.code import faults, git
+from kit.remote.code import faults, git, patterns
 from kit.remote.code.limits import MOST_FILES, too_many
+from kit.remote.code.patterns import Ignored
 from kit.remote.ship.porter.manifest import shown
 
 IGNORE = ".kitignore"
@@ -24,7 +25,6 @@ _PULLED = re.compile(rb"kit-\d{8}-\d{6}-[0-9a-f]{4}")
 # kit stops listing a folder after this many files: it may be a whole disk.
 _STOP = 20 * MOST_FILES
 
-Ignored = Callable[[bytes], bool]
 # Returns the names of the files and links in a folder, and those of its folders. None if it is gone.
 Scan = Callable[[bytes], "tuple[list[bytes], list[bytes]] | None"]
 
@@ -72,13 +72,10 @@ def _ignored(file: Path) -> Ignored | None:
 
 def _patterns(text: bytes, name: str) -> Ignored:
     """Return the test of a `.kitignore` with this text. Raises InputError."""
-    import pathspec  # noqa: PLC0415  (it takes longer than the rest of a small snapshot)
-
     try:
-        spec = pathspec.GitIgnoreSpec.from_lines(text.decode("utf-8-sig", "surrogateescape").splitlines())
+        return patterns.ignored(text)
     except ValueError as error:
         raise faults.bad_pattern(name, str(error)) from error
-    return lambda path: spec.match_file(os.fsdecode(path))
 
 
 def _below(ignored: Ignored) -> Ignored:

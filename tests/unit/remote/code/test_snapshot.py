@@ -211,6 +211,15 @@ def test_kitignore_leaves_out_what_gitignore_would(top: Path, in_git: bool) -> N
     assert sorted(listed.split()) == KEPT
 
 
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+def test_an_allow_list_of_kitignore_takes_code_in_folders(top: Path, in_git: bool) -> None:
+    write(top, {".kitignore": "*\n!*/\n!*.py\n", "a.py": "1", "data/x.bin": "1", "lib/b.py": "1", "lib/deep/c.py": "1"})
+    if in_git:
+        repository(top)
+    taken = entries(take(top)).items()
+    assert [name for name, entry in taken if entry.kind == "f"] == ["a.py", "lib/b.py", "lib/deep/c.py"]
+
+
 def test_kitignore_counts_beside_gitignore(top: Path) -> None:
     repository(top, {"a.py": "1", "b.bin": "1", ".gitignore": "*.log\n", ".kitignore": "*.bin\n"})
     write(top, {"c.log": "1", "d.bin": "1"})
