@@ -5,7 +5,7 @@
     confirmed/<digest>            on the head: the hosts that have the snapshot, a name a line
 
 A manifest gets its name after all of its objects are here. So a manifest that is here is complete, and what its name
-promises. Containers see the store read-only.
+promises, unless the host has crashed since. Containers see the store read-only.
 """
 
 import contextlib
@@ -33,10 +33,6 @@ class Store:
         """Return the path of the bytes with this SHA-256."""
         return names.below(self.folder, "objects", digest[:2], digest)
 
-    def has(self, digest: str) -> bool:
-        """Return whether there is a manifest of this name."""
-        return os.path.exists(self.manifest(digest))
-
     def is_whole(self, digest: str) -> bool:
         """Return whether a snapshot is here with all its objects. Forget what is damaged, so that it comes again."""
         path = self.manifest(digest)
@@ -46,11 +42,12 @@ class Store:
         except OSError:
             return False
         whole = hashlib.sha256(text).hexdigest() == digest
-        for entry in manifest.parse(text) if whole else ():
-            if entry.kind == manifest.FILE and not self.has_object(entry.digest, entry.size):
+        # Its name says that kit wrote these lines. To look at 50,000 objects takes less than half a second.
+        for line in text.split(b"\n") if whole else ():
+            if line.startswith(b"f") and not self.has_object(manifest.digest_of(line), manifest.size_of(line)):
                 whole = False
                 with contextlib.suppress(OSError):
-                    os.unlink(self.object(entry.digest))
+                    os.unlink(self.object(manifest.digest_of(line)))
         if not whole:
             os.unlink(path)
         return whole
@@ -73,10 +70,15 @@ class Store:
         os.rename(path, self.object(digest))
 
     def add(self, text: bytes) -> None:
-        """Write a manifest, all of whose objects are here."""
+        """Write a manifest, all of whose objects are here.
+
+        If this host crashes now, objects may be cut though the manifest is there. To write all objects to the disk
+        before it could wait for gigabytes that ranks write. So `is_whole` compares the sizes whenever a ship relies on
+        a snapshot, and only the manifest goes to the disk.
+        """
         path = self.manifest(manifest.digest(text))
         names.private(os.path.dirname(path))
-        _write(path, text)
+        _write(path, text, to_disk=True)
 
     def confirm(self, digest: str, hosts: List[str]) -> None:
         """Write down, on the head, which hosts have the snapshot."""
@@ -110,8 +112,11 @@ class Store:
                     os.unlink(names.below(path, name))
 
 
-def _write(path: str, data: bytes) -> None:
-    """Write a file completely or not at all."""
+def _write(path: str, data: bytes, *, to_disk: bool = False) -> None:
+    """Write a file completely or not at all. `to_disk`: also if this host crashes soon after."""
     with open(path + ".part", "wb") as file:
         file.write(data)
+        if to_disk:
+            file.flush()
+            os.fsync(file.fileno())
     os.rename(path + ".part", path)

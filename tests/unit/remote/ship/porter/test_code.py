@@ -245,6 +245,51 @@ def test_a_damaged_store_gets_the_code_again(host: Host, damage: str) -> None:
     assert tree_of(host.seed("r1", digest)) == TREE
 
 
+@pytest.mark.parametrize("damage", ["the manifest is empty", "an object is empty", "an object is gone"])
+def test_a_base_that_a_crash_damaged_is_refused_once(host: Host, damage: str) -> None:
+    after: Tree = {**TREE, b"train.py": b"print('again')\n"}
+    first, second = sha(manifest_of(TREE)), sha(manifest_of(after))
+    host.take(pack_of(TREE), first)
+    name = sha(b"odd names\n")
+    path = host.store / "objects" / name[:2] / name
+    if damage == "the manifest is empty":
+        path = host.store / "manifests" / first
+    path.write_bytes(b"")
+    if damage == "an object is gone":
+        path.unlink()
+    with pytest.raises(code.Refused, match="is not here") as refused:
+        host.take(pack_of(after, TREE), second, first)
+    # So kit sends everything.
+    assert refused.value.kind == "base"
+    assert not (host.store / "manifests" / first).exists()
+    host.take(pack_of(after), second)
+    assert tree_of(host.seed("r1", second)) == after
+    third: Tree = {**after, b"new.py": b""}
+    host.take(pack_of(third, after), sha(manifest_of(third)), second)
+    assert tree_of(host.seed("r2", sha(manifest_of(third)))) == third
+
+
+def test_an_object_that_a_crash_cut_comes_again_with_another_snapshot(host: Host) -> None:
+    name = sha(b"odd names\n")
+    path = host.store / "objects" / name[:2] / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    digest = sha(manifest_of(TREE))
+    host.take(pack_of(TREE), digest)
+    assert tree_of(host.seed("r1", digest)) == TREE
+
+
+def test_a_base_that_goes_while_a_pack_comes_is_not_here(host: Host) -> None:
+    after: Tree = {**TREE, b"new.py": b""}
+    first, second = sha(manifest_of(TREE)), sha(manifest_of(after))
+    pack = pack_of(after, TREE)
+    # The order names no base, as one of a ship that began before.
+    with pytest.raises(code.Refused, match="is not here") as refused:
+        host.take(pack, second)
+    assert refused.value.kind == "base"
+    assert not (host.store / "manifests" / first).exists()
+
+
 def test_old_snapshots_go_and_what_others_use_stays(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "MOST", 3)
     monkeypatch.setattr(stores, "KEPT", 2)
