@@ -144,7 +144,7 @@ class ShownRun(Struct, frozen=True, kw_only=True):
     `log` is the path of its log on the head's VM. `work` is the path of its working folder on each VM that ran ranks,
     or '' for a run without code. `checkpoints` is HOST:PATH of the folder that --checkpoint-dir named, or ''
     without one. `diff` is the difference of the code from its commit, cut after a limit if
-    `diff_cut`.
+    `diff_cut`; a byte that is no text is a lone surrogate (surrogateescape).
     """
 
     record: RunRecord

@@ -259,8 +259,8 @@ class SwarmScripts:
         return self.swarm
 
 
-def completed(text: str = "") -> Completed:
-    return Completed(code=0, stdout=text.encode(), stderr=b"")
+def completed(text: str | bytes = "") -> Completed:
+    return Completed(code=0, stdout=text.encode() if isinstance(text, str) else text, stderr=b"")
 
 
 def failed(text: str) -> Completed:

@@ -137,7 +137,7 @@ class FakeVM(SwarmScripts):
     reads: dict[str, Any] = field(default_factory=dict)
     python: str | None = "3.13.5"
     runs: str = ""
-    diffs: dict[str, str] = field(default_factory=dict)
+    diffs: dict[str, bytes] = field(default_factory=dict)
     answers: dict[str, Completed] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
     locks: dict[str, FakeLock] = field(default_factory=dict)
@@ -359,7 +359,7 @@ class FakeVM(SwarmScripts):
         assert folder.startswith("/opt/kit/")
         if operation == "read":
             assert file == "code.diff"
-            return completed(self.diffs.get(run, ""))
+            return completed(self.diffs.get(run, b""))
         return failed("sh: out of memory") if "disk full" in self.faults else completed(self.runs or listed())
 
     def _load(self, _stdin: bytes, folder: str) -> Completed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.text.shown import diff
 from kit.errors import InputError, KitError, NotReadyError, StepError
 from kit.events import Note, Warned
 from kit.flows.context import Context
@@ -139,7 +141,7 @@ class Coded:
         vm = self.cluster.fleet["gpu1"]
         vm.runs = self.cluster.head.read_runs("list").decode()
         for record in self.cluster.records:
-            vm.diffs[record["id"]] = self.cluster.head.read_runs("read", record["id"], "code.diff").decode()
+            vm.diffs[record["id"]] = self.cluster.head.read_runs("read", record["id"], "code.diff")
 
 
 AFFINITY = "import os; print(len(os.sched_getaffinity(0)))"
@@ -310,6 +312,29 @@ def test_again_warns_of_another_image(coded: Coded) -> None:
     warnings = [event.text for event in coded.cluster.reporter.events if isinstance(event, Warned)]
     assert len(warnings) == 1
     assert f"had the image kit:old; the cluster has {first['image']} now" in warnings[0]
+
+
+def test_the_difference_restores_files_that_are_no_text(
+    coded: Coded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    as_author(monkeypatch)
+    repository(coded.folder, {})
+    made = {"latin.txt": b"caf\xe9\n", "data.bin": bytes(range(256))}
+    for name in made:
+        (coded.folder / name).write_bytes(b"\0 before\n" if name == "data.bin" else b"before \xff\n")
+    git(coded.folder, "add", "-A")
+    git(coded.folder, "commit", "-qm", "all")
+    for name, content in made.items():
+        (coded.folder / name).write_bytes(content)
+    coded.run()
+    coded.keep_runs()
+    # The record of another run has it, too.
+    run = coded.again()
+    coded.keep_runs()
+    patch = diff(show(coded.cluster.context(), run["id"]))
+    git(coded.folder, "checkout", "-q", ".")
+    subprocess.run(["git", "apply"], cwd=coded.folder, input=patch, check=True)
+    assert {name: (coded.folder / name).read_bytes() for name in made} == made
 
 
 def test_the_difference_from_the_commit_has_a_file(coded: Coded, monkeypatch: pytest.MonkeyPatch) -> None:

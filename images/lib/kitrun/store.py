@@ -18,6 +18,7 @@ Leases of slots have no file: a living run holds the slots in its record. Only r
 in the head's shell have one: .by-hand/ID, a record that mpirun keeps locked (kitrun.by_hand).
 """
 
+import base64
 import contextlib
 import errno
 import fcntl
@@ -72,9 +73,11 @@ class Run:
             with open(self.path("log"), "wb"):
                 pass
             code = dict(record.get("code") or {})
-            diff = code.pop("diff", "")
+            # JSON has no bytes: a difference that is no text comes as base64.
+            text, packed = code.pop("diff", ""), code.pop("diff64", "")
+            diff = base64.b64decode(packed) if packed else text.encode("utf-8", "backslashreplace")
             if diff:
-                with open(self.path("code.diff"), "w", encoding="utf-8", errors="backslashreplace") as file:
+                with open(self.path("code.diff"), "wb") as file:
                     file.write(diff)
                 record = dict(record, code=code)
             write(self.path("record.json"), record)

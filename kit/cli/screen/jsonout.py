@@ -103,8 +103,10 @@ def run(record: RunRecord, result: RunResult | None = None) -> dict[str, Any]:
 
 def shown_run(value: ShownRun) -> dict[str, Any]:
     """Return a run as `run` does, with the place of its files and the difference of its code."""
-    more = {name: getattr(value, name) for name in ("head", "log", "work", "checkpoints", "diff", "diff_cut")}
-    return {**run(value.record), **more}
+    more = {name: getattr(value, name) for name in ("head", "log", "work", "checkpoints", "diff_cut")}
+    # JSON has no bytes, and a reader may refuse a lone surrogate.
+    text = value.diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return {**run(value.record), **more, "diff": text}
 
 
 def _plan(value: Plan) -> dict[str, Any]:

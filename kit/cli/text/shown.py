@@ -47,10 +47,10 @@ def shown(value: ShownRun) -> str:
     return table(rows) + (f"\n\n{story}" if story else "")
 
 
-def diff(value: ShownRun) -> str:
-    """Return how the code differed from its commit; '' if it did not."""
-    # The terminal ends the text with a newline.
-    return value.diff.removesuffix("\n")
+def diff(value: ShownRun) -> bytes:
+    """Return how the code differed from its commit, byte by byte; b'' if it did not."""
+    patch = value.diff.encode("utf-8", "surrogateescape")
+    return patch if not patch or patch.endswith(b"\n") else patch + b"\n"
 
 
 def _ranks(run: RunRecord) -> str:

@@ -42,7 +42,7 @@ def show(session: Session) -> int:
         # Unchanged in a file or pipe, for git apply.
         session.close()
         if patch := text.diff(result):
-            session.terminal.output(patch, "stdout")
+            session.terminal.pass_on(patch, "stdout")
     else:
         session.show("run", result, text.shown)
     return 0

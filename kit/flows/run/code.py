@@ -186,7 +186,7 @@ def lost(run: str, record: Mapping[str, Any], hosts: Sequence[str]) -> NotReadyE
     changed = f"{folder} no longer gives it" if is_repository(folder) else f"{folder} has changed since"
     if commit and not is_repository(folder):
         steps = f"git checkout {commit}"
-        if record.get("diff"):
+        if record.get("diff") or record.get("diff64"):
             steps += f"; kit runs show {run} --diff | git apply"
         hint += f"; or go back to that code in {folder} ({steps}), then repeat this command"
     return NotReadyError(f"the code of run {run} is no longer there, and {changed}", hint=hint, host=hosts[0])

@@ -18,7 +18,7 @@ from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
 from kit.plan.queue import answers
-from kit.plan.run.records import find, several, shared_checkpoints, stored_record
+from kit.plan.run.records import diff_fields, diff_of, find, several, shared_checkpoints, stored_record
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
@@ -48,7 +48,7 @@ def show(context: Context, word: str | None) -> ShownRun:
         log=f"{folder}/log",
         work=f"{folder}/{names.WORK}" if record.code else "",
         checkpoints=shared_checkpoints(record, fields),
-        diff=str(code.get("diff", "")),
+        diff=diff_of(code).decode("utf-8", "surrogateescape"),
         diff_cut=bool(code.get("diff_cut")),
     )
 
@@ -65,7 +65,7 @@ def stored_run(context: Context, word: str | None) -> StoredRun:
         if code.get("dirty"):
             argv = script("runs", names.folder(context.spec.name), "read", record.id, "code.diff")
             done = transport.run(argv, timeout_s=30)
-            fields = {**fields, "code": {"diff": done.stdout.decode(errors="replace"), **code}}
+            fields = {**fields, "code": {**diff_fields(done.stdout), **code}}
     return record, fields
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -146,8 +147,27 @@ def code_record(snapshot: Snapshot) -> dict[str, Any]:
     record = {"digest": snapshot.digest, "folder": place, "files": snapshot.files, "size": snapshot.size}
     if git is None:
         return record
-    diff = {"diff": git.diff.decode("utf-8", "backslashreplace"), "diff_cut": git.cut} if git.dirty else {}
+    diff = {**diff_fields(git.diff), "diff_cut": git.cut} if git.dirty else {}
     return {**record, "commit": git.commit, "branch": git.branch, "origin": git.url, "dirty": git.dirty, **diff}
+
+
+def diff_fields(diff: bytes) -> dict[str, str]:
+    """Return the field of a record with the difference of the code: its text, or base64 of bytes that are no text."""
+    try:
+        return {"diff": diff.decode()}
+    except UnicodeDecodeError:
+        return {"diff64": base64.b64encode(diff).decode()}
+
+
+def diff_of(code: Mapping[str, Any]) -> bytes:
+    """Return the difference that `diff_fields` put into what a record says about its code. Ranks may write to it."""
+    text, packed = code.get("diff"), code.get("diff64")
+    if text or not isinstance(packed, str):
+        return str(text or "").encode("utf-8", "backslashreplace")
+    try:
+        return base64.b64decode(packed, validate=True)
+    except ValueError:
+        return b""
 
 
 def started_record(request: Mapping[str, Any], *, started: float, ending: Mapping[str, Any] | None = None) -> RunRecord:

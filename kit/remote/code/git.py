@@ -104,11 +104,19 @@ def head(folder: Path) -> Head:
 
 
 def diff(folder: Path) -> tuple[bytes, bool]:
-    """Return how the folder differs from the commit, and whether it was cut."""
-    words = ["--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff", "HEAD", "--", "."]
+    """Return how the folder differs from the commit, as a patch for `git apply`, and whether it was cut."""
+    text, cut = _diff(folder, "--binary", "--full-index")
+    # A large binary file must not push changes of text out.
+    return (_diff(folder)[0], True) if cut else (text, False)
+
+
+def _diff(folder: Path, *more: str) -> tuple[bytes, bool]:
+    # Your settings may make of it what no other program reads.
+    plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3"]
+    words = [*plain, *more, "--submodule=diff", "HEAD", "--", "."]
     with subprocess.Popen(
-        # Without the setting, `git diff` writes what it has learned to the index.
-        _argv(folder, "-c", "diff.autoRefreshIndex=false", "diff", *words),
+        # Without the first setting, `git diff` writes what it has learned to the index. Old ones lack --no-relative.
+        _argv(folder, "-c", "diff.autoRefreshIndex=false", "-c", "diff.relative=false", "diff", *words),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=_environment(),

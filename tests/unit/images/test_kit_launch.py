@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kit.plan.run.mpi import RUNS_FOLDER
+from kit.plan.run.records import diff_fields
 from kit.remote.run.door import VERSION
 from tests.fakes import launcher
 from tests.fakes.head import Head, MakeHead, place, until
@@ -452,6 +453,14 @@ def test_the_difference_of_the_code_has_a_file_that_stays(head: Head) -> None:
     until(lambda: not (folder / "log").exists())
     assert json.loads((folder / "record.json").read_text())["code"] == {"commit": "c", "dirty": True}
     assert (folder / "code.diff").read_text(encoding="utf-8") == "+\u00e9\\ud800\n"
+
+
+def test_a_difference_that_is_no_text_keeps_its_bytes(head: Head) -> None:
+    info = {"cluster": "lab", "code": {"commit": "c", "dirty": True, **diff_fields(b"+caf\xe9\r\n")}}
+    head.done("true", info=info)
+    folder = head.runs / head.ids[0]
+    assert json.loads((folder / "record.json").read_text())["code"] == {"commit": "c", "dirty": True}
+    assert (folder / "code.diff").read_bytes() == b"+caf\xe9\r\n"
 
 
 def test_the_folder_is_the_heads_alone(head: Head) -> None:

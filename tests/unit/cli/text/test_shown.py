@@ -80,8 +80,15 @@ def test_what_git_says() -> None:
 
 
 def test_the_difference_alone() -> None:
-    assert shown.diff(SHOWN) == "+a\n-b"
-    assert shown.diff(replace(SHOWN, diff="")) == ""
+    assert shown.diff(SHOWN) == b"+a\n-b\n"
+    assert shown.diff(replace(SHOWN, diff="")) == b""
+
+
+def test_bytes_that_are_no_text_stay_in_the_difference() -> None:
+    value = replace(SHOWN, diff=b"+caf\xe9\r\n".decode("utf-8", "surrogateescape"))
+    assert shown.diff(value) == b"+caf\xe9\r\n"
+    # A lone surrogate is no JSON that every reader takes.
+    assert shown_run(value)["diff"] == "+caf\ufffd\r\n"
 
 
 def test_what_a_run_may_use_of_each_host() -> None:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -633,6 +634,51 @@ def test_a_change_in_a_submodule_is_in_the_difference(tmp_path: Path, top: Path)
     known = take(top).git
     assert known
     assert b"-one\n+two\n" in known.diff
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"diff.noprefix": "true", "diff.context": "0", "color.ui": "always"},
+        {"diff.mnemonicPrefix": "true", "diff.relative": "true", "diff.renames": "copies", "core.quotePath": "false"},
+    ],
+    ids=["plain", "no prefix", "other prefix"],
+)
+@pytest.mark.parametrize("below", ["", "sub"])
+def test_the_difference_restores_the_code(top: Path, settings: dict[str, str], below: str) -> None:
+    folder = top / below
+    before = {"latin.txt": b"caf\xe9\r\n", "data.bin": bytes(range(256)), "old.py": b"same\n" * 50, "gone.py": b"1\n"}
+    repository(top, {})
+    folder.mkdir(exist_ok=True)
+    for name, content in before.items():
+        (folder / name).write_bytes(content)
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", "all")
+    for name, value in settings.items():
+        git(top, "config", name, value)
+    (folder / "latin.txt").write_bytes(b"th\xe9\r\n")
+    (folder / "data.bin").write_bytes(bytes(range(255, -1, -1)))
+    (folder / "gone.py").unlink()
+    (folder / "old.py").rename(folder / "näw.py")
+    git(top, "add", "-A")
+    taken = take(folder)
+    assert taken.git
+    git(top, "reset", "-q", "--hard", "HEAD")
+    subprocess.run(["git", "apply"], cwd=folder, input=taken.git.diff, check=True)
+    assert take(folder).manifest == taken.manifest
+
+
+def test_a_large_binary_file_does_not_push_text_out_of_the_difference(top: Path) -> None:
+    repository(top, {"a.bin": "", "train.py": "one\n"})
+    (top / "a.bin").write_bytes(os.urandom(2 * limits.MOST_DIFF))
+    write(top, {"train.py": "two\n"})
+    known = take(top).git
+    assert known
+    assert b"Binary files" in known.diff
+    assert b"-one\n+two\n" in known.diff
+    # It does not have everything.
+    assert known.cut
 
 
 def test_a_long_difference_is_cut(top: Path) -> None:
