@@ -53,6 +53,15 @@ def no_git(folder: str) -> InputError:
     )
 
 
+def no_repository(folder: str) -> InputError:
+    """Return the error for a submodule or a repository inside whose `.git` leads nowhere."""
+    return InputError(
+        f"git does not know the files of {folder}: its .git leads to no repository",
+        hint="make the repository reachable that its .git names; for a submodule, run git submodule update --init; "
+        "or list the folder in .kitignore",
+    )
+
+
 def git_refused(folder: str, why: str) -> InputError:
     return InputError(
         f"git cannot list the files of {folder}: {why}", hint=f"run git -C {folder} status, and do what it says"

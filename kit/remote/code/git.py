@@ -25,10 +25,14 @@ _SUBMODULE = b"160000 "
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """The paths that git lists below a folder, and whether it does not track some of them."""
+    """The paths that git lists below a folder, and whether it does not track some of them.
+
+    `lost` are folders, with a slash at their end, whose `.git` leads to no repository: git lists none of their files.
+    """
 
     paths: list[bytes]
     untracked: bool
+    lost: list[bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +80,30 @@ def listed(folder: Path) -> Listed | None:
     if _SUBMODULE in tracked.stdout:
         inside += [item[start:] + b"/" for item in items if item.startswith(_SUBMODULE)]
     untracked = bool(others)
+    lost: list[bytes] = []
     for name in inside:
         below = folder / os.fsdecode(name)
         # A submodule that was not checked out is an empty folder.
-        more = listed(below) if os.path.lexists(below / ".git") else None
+        if not os.path.lexists(below / ".git"):
+            continue
+        if not _is_top(below):
+            lost.append(name)
+            continue
+        more = listed(below)
         if more:
             paths += [name + path for path in more.paths]
             untracked |= more.untracked
-    return Listed(paths=paths, untracked=untracked)
+            lost += [name + path for path in more.lost]
+    return Listed(paths=paths, untracked=untracked, lost=lost)
+
+
+def _is_top(folder: Path) -> bool:
+    """Return whether git takes the folder for the top of a work tree, and not for a part of the one above."""
+    done = _git(folder, "rev-parse", "--show-prefix")
+    errors = done.stderr.decode(errors="replace").strip()
+    if done.returncode and "not a git repository" not in errors:
+        raise faults.git_refused(str(folder), errors.partition("\n")[0].removeprefix("fatal: "))
+    return done.returncode == 0 and not done.stdout.strip()
 
 
 def head(folder: Path) -> Head:

@@ -54,9 +54,13 @@ def listing(folder: Path, *, plain: bool = False) -> Listing:
     text = b"\0".join([*paths, b""])
     if any(name + end in text for name in _NEVER for end in (b"/", b"\0")):
         paths = [path for path in paths if not set(path.split(b"/")) & set(_NEVER)]
+    lost = known.lost
     if ignored:
         leave_out = _below(ignored)
         paths = [path for path in paths if not leave_out(path)]
+        lost = [path for path in lost if not leave_out(path)]
+    if lost:
+        raise faults.no_repository(str(folder / os.fsdecode(lost[0])))
     return Listing(paths=paths, empty=[], git=True, untracked=known.untracked, whole=len(paths) == len(known.paths))
 
 

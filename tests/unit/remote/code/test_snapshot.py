@@ -127,6 +127,33 @@ def test_a_submodule_that_is_not_checked_out_has_no_files(tmp_path: Path, top: P
     assert names(take(top)) == [".gitmodules", "train.py"]
 
 
+@pytest.mark.parametrize("how", ["gone", "empty folder", "broken file"])
+def test_a_submodule_whose_repository_is_not_there_is_refused(tmp_path: Path, top: Path, how: str) -> None:
+    repository(top, {"train.py": "1"})
+    git(top, "submodule", "--quiet", "add", str(repository(tmp_path / "lib", {"net.py": "1"})), "vendor/lib")
+    git(top, "commit", "-q", "-m", "lib")
+    if how == "gone":
+        # As in a container that has the work tree alone.
+        shutil.rmtree(top / ".git" / "modules")
+    else:
+        (top / "vendor" / "lib" / ".git").unlink()
+        if how == "empty folder":
+            (top / "vendor" / "lib" / ".git").mkdir()
+        else:
+            (top / "vendor" / "lib" / ".git").write_text("gitdir: /nowhere\n")
+    error = refused(top, f"git does not know the files of {top}/vendor/lib")
+    assert "git submodule update --init" in str(error.hint)
+    write(top, {".kitignore": "vendor/\n"})
+    assert names(take(top)) == [".gitmodules", ".kitignore", "train.py"]
+
+
+def test_a_repository_inside_without_files_is_left_out(top: Path) -> None:
+    repository(top, {"train.py": "1"})
+    git(top, "init", "-q", "inner")
+    write(top, {"inner/.gitignore": "*\n", "inner/x.o": "1"})
+    assert names(take(top)) == ["train.py"]
+
+
 def test_a_tracked_folder_that_became_a_link_is_a_link(top: Path) -> None:
     repository(top, {"a/x.py": "1", "b/x.py": "1", "c": "1"})
     shutil.rmtree(top / "a")
