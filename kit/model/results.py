@@ -22,6 +22,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     `kind`: f is a file, d a folder, l a link, s something else (device, socket), e something that could not be read.
     `time` is the last change in ns since 1970. `text` is a link's target, or why the entry could not be read. `inode`
     is that of a file in a shared folder, if its number is the same on all hosts that share the folder; otherwise 0.
+    `mode` has the permissions of a folder.
     """
 
     path: str
@@ -31,6 +32,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     executable: bool = False
     text: str = ""
     inode: int = 0
+    mode: int = 0
 
 
 class Listing(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -94,6 +95,74 @@ def test_a_folder_goes_to_hosts(context: Context, far: Path, tmp_path: Path) -> 
     assert (copied / "out").readlink() == Path("/etc/passwd")
     assert (copied / "a").read_bytes() == (far / "tree/a").read_bytes()
     assert (copied / "run.sh").stat().st_mode & 0o100
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.stat().st_mode & 0o7777 for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    folder = tmp_path / "private"
+    (folder / "keys").mkdir(parents=True)
+    (folder / "keys").chmod(0o700)
+    for name, mode in {"keys/id": 0o600, "keys/run": 0o4750, "group": 0o640, "fixed": 0o444}.items():
+        (folder / name).touch()
+        (folder / name).chmod(mode)
+    return folder
+
+
+PRIVATE = {"keys": 0o700, "keys/id": 0o600, "keys/run": 0o750, "group": 0o640, "fixed": 0o444}
+
+
+def test_private_files_stay_private_on_hosts(context: Context, private: Path, tmp_path: Path) -> None:
+    copy(context, "private", f"gpu1:{tmp_path}/goal", vm=True, here=tmp_path)
+    assert modes(tmp_path / "goal") == PRIVATE
+    copy(context, "private/keys/id", f"gpu1:{tmp_path}/one", vm=True, here=tmp_path)
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o600
+    copy(context, "private/keys", f"gpu1:{tmp_path}/two", vm=True, here=tmp_path)
+    assert (tmp_path / "two").stat().st_mode & 0o777 == 0o700
+
+
+def test_private_files_stay_private_at_home(context: Context, private: Path, here: Path) -> None:
+    pulled(context, f"gpu1:{private}", "copy", here)
+    assert modes(here / "copy") == PRIVATE
+    pulled(context, f"gpu1:{private}/keys/id", "one", here)
+    assert (here / "one").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_copy_has_the_name_that_was_written(context: Context, far: Path, here: Path, tmp_path: Path) -> None:
+    (far / "best").symlink_to("tree/a")
+    (far / "latest").symlink_to("tree")
+    for name in ("best", "latest/"):
+        pulled(context, f"gpu1:{far}/{name}", ".", here)
+    assert (here / "best").read_bytes() == (far / "tree/a").read_bytes()
+    assert (here / "latest/a").read_bytes() == (far / "tree/a").read_bytes()
+    pulled(context, f"gpu1:{far}/tree/empty/..", ".", here)
+    pulled(context, f"gpu[1-2]:{far}/best", "both", here)
+    assert sorted(path.name for path in here.iterdir()) == ["best", "both", "latest", "tree"]
+    assert sorted(str(path.relative_to(here)) for path in here.glob("both/*/*")) == ["both/gpu1/best", "both/gpu2/best"]
+    (tmp_path / "goal").mkdir()
+    for name in ("best", "latest", "tree/empty/.."):
+        copy(context, name, f"gpu1:{tmp_path}/goal", vm=True, here=far)
+    assert sorted(path.name for path in (tmp_path / "goal").iterdir()) == ["best", "latest", "tree"]
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out(
+    context: Context, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = os.scandir
+
+    def refusing(path: str) -> object:
+        if Path(path).name == "empty":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(InputError, match=r"tree/empty cannot be read: Permission denied") as error:
+        copy(context, "tree", f"gpu1:{tmp_path}/goal", vm=True, here=far)
+    assert "nothing was copied" in str(error.value.hint)
+    assert not (tmp_path / "goal").exists()
 
 
 @pytest.mark.parametrize(

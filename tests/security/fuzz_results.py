@@ -29,7 +29,7 @@ def _frame(kind: bytes, value: object) -> bytes:
 
 
 FRAMES = (
-    _frame(b"H", {"at": 0, "size": len(TEXT), "time": 1_700_000_000_000_000_000, "x": True})
+    _frame(b"H", {"at": 0, "size": len(TEXT), "time": 1_700_000_000_000_000_000, "mode": 0o755})
     + _frame(b"D", TEXT[:100])
     + _frame(b"D", TEXT[100:])
     + _frame(b"E", {"sha256": hashlib.sha256(TEXT).hexdigest(), "changed": False})
@@ -37,7 +37,7 @@ FRAMES = (
 )
 SAMPLES: tuple[bytes, ...] = (
     b'{"top": "/opt/kit/mine/var", "live": true, "unsettled": false}\n'
-    b'["d", "output"]\n["f", "output/model.h5", 12345, 1700000000000000000, false]\n'
+    b'["d", "output", 493]\n["f", "output/model.h5", 12345, 1700000000000000000, false]\n'
     b'["l", "output/best", "model.h5"]\n["s", "output/socket"]\n["e", "output/deep", "Permission denied"]\n'
     b'["f", "log", 99, 1700000000000000000, false]\n{"end": true}\n',
     b'{"id": "20261121-101500-3fa2", "live": false, "files": 3, "output": 5, "checkpoints": 3, "work": 0, "log": 5}\n'
@@ -131,6 +131,6 @@ def _fetch(host: Any, folder: Path) -> None:
     ]
 
     def keep(part: Path, file: Wanted, header: fetch.Header) -> None:
-        store.keep(part, file.target, time=header.time, executable=header.x)
+        store.keep(part, file.target, time=header.time, mode=header.mode)
 
     fetch.fetch(host, "top", "below", files, store, keep=keep, progress=lambda done, whole: None)

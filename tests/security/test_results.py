@@ -73,13 +73,13 @@ def fetched(answer: bytes, tmp_path: Path, *, size: int = len(TEXT), code: int =
         "below",
         files,
         store,
-        keep=lambda part, file, header: store.keep(part, file.target, time=header.time, executable=header.x),
+        keep=lambda part, file, header: store.keep(part, file.target, time=header.time, mode=header.mode),
         progress=lambda done, whole: None,
     )
     return [path for path in (tmp_path / "here" / "output").rglob("*") if path.is_file()]
 
 
-GOOD = frame(b"H", {"at": 0, "size": len(TEXT), "time": 5, "x": False}) + frame(b"D", TEXT)
+GOOD = frame(b"H", {"at": 0, "size": len(TEXT), "time": 5, "mode": 0o644}) + frame(b"D", TEXT)
 TAIL = frame(b"E", {"sha256": SHA, "changed": False})
 
 
@@ -91,14 +91,16 @@ def test_a_file_arrives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        frame(b"H", {"at": 1 << 40, "size": 1 << 41, "time": 5, "x": False}),
-        frame(b"H", {"at": 10, "size": 5, "time": 5, "x": False}),
-        frame(b"H", {"at": -1, "size": 5, "time": 5, "x": False}),
-        frame(b"H", {"at": 0, "size": 1 << 50, "time": 5, "x": False}),
-        frame(b"H", {"at": 0, "size": 17, "time": 10**40, "x": False}) + frame(b"D", TEXT) + TAIL,
-        frame(b"H", {"at": 0, "size": 17, "time": 1 << 63, "x": False}) + frame(b"D", TEXT) + TAIL,
-        frame(b"H", {"at": "0", "size": "17", "time": 5, "x": False}),
-        frame(b"H", {"at": 0, "size": 17, "time": 5, "x": "no"}),
+        frame(b"H", {"at": 1 << 40, "size": 1 << 41, "time": 5, "mode": 0o644}),
+        frame(b"H", {"at": 10, "size": 5, "time": 5, "mode": 0o644}),
+        frame(b"H", {"at": -1, "size": 5, "time": 5, "mode": 0o644}),
+        frame(b"H", {"at": 0, "size": 1 << 50, "time": 5, "mode": 0o644}),
+        frame(b"H", {"at": 0, "size": 17, "time": 10**40, "mode": 0o644}) + frame(b"D", TEXT) + TAIL,
+        frame(b"H", {"at": 0, "size": 17, "time": 1 << 63, "mode": 0o644}) + frame(b"D", TEXT) + TAIL,
+        frame(b"H", {"at": "0", "size": "17", "time": 5, "mode": 0o644}),
+        frame(b"H", {"at": 0, "size": 17, "time": 5, "mode": "no"}),
+        frame(b"H", {"at": 0, "size": 17, "time": 5, "mode": 0o4755}) + frame(b"D", TEXT) + TAIL,
+        frame(b"H", {"at": 0, "size": 17, "time": 5, "mode": -1}) + frame(b"D", TEXT) + TAIL,
         frame(b"H", [1, 2]),
         frame(b"H", b"[" * 3000),
         frame(b"H", b"\xff"),
@@ -113,7 +115,7 @@ def test_a_file_arrives(tmp_path: Path) -> None:
         struct.pack(">cI", b"D", 0xFFFFFFFF),
         b"HTTP/1.1 200 OK\r\n\r\n",
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_odd_frames_are_that_hosts_error(tmp_path: Path, answer: bytes) -> None:
     with pytest.raises(AnswerError) as caught:
@@ -155,10 +157,11 @@ def test_a_host_without_end_fills_no_memory_and_no_disk(tmp_path: Path) -> None:
         b"[1]", b"[]", b"{}", b"null", b'["f"]', b'["f", "a"]', b'["f", 7, 1, 2, true]', b'["f", "a", "1", 2, true]',
         b'["f", "a", -1, 2, true]', b'["f", "a", 1e999, 2, true]', b'["f", "a", ' + b"9" * 5000 + b", 2, true]",
         b'["f", "a", 1, ' + b"9" * 30 + b", true]", b'["l", "a"]', b'["l", "a", 1]', b'["q", "a"]', b'["d", null]',
-        '["f", "\u20ac", 1, 2, true]'.encode(), b'["d", "\\ud800"]', b"[" * 30_000, b"\xff", b"",
-        b'["d", "' + b"x" * 100_000 + b'"]', b'{"places": [1]}',
+        b'["d", "a", 4096]',
+        '["f", "\u20ac", 1, 2, true]'.encode(), b'["d", "\\ud800", 493]', b"[" * 30_000, b"\xff", b"",
+        b'["d", "' + b"x" * 100_000 + b'", 493]', b'{"places": [1]}',
     ],
-    ids=range(23),
+    ids=range(24),
 )  # fmt: skip
 def test_an_odd_line_of_a_list_is_that_hosts_error(line: bytes) -> None:
     with pytest.raises(AnswerError) as caught:
@@ -354,11 +357,11 @@ def test_nothing_is_written_through_a_link_that_came_home(tmp_path: Path) -> Non
     part = store.part("x")
     part.write_bytes(TEXT)
     with pytest.raises(StepError, match="is a link"):
-        store.keep(part, "output/deep/a", time=5, executable=False)
+        store.keep(part, "output/deep/a", time=5, mode=0o644)
     with pytest.raises(StepError, match="is a link"):
         store.link("output/deep/b", "a")
     # In place of the link itself, the file replaces it.
-    store.keep(part, "output/deep", time=5, executable=False)
+    store.keep(part, "output/deep", time=5, mode=0o644)
     assert list(elsewhere.iterdir()) == []
     assert (tmp_path / "here" / "output" / "deep").read_bytes() == TEXT
 
@@ -375,7 +378,7 @@ def copied(path: Path, files: dict[str, bytes], *, kind: str = "d") -> subproces
     """Copy files to a path of the VM, as kit cp --vm does."""
     frames = frame(b"H", {"path": "", "kind": "d"}) if kind == "d" else b""
     for name, data in files.items():
-        frames += frame(b"H", {"path": name, "kind": "f", "time": 5, "x": False})
+        frames += frame(b"H", {"path": name, "kind": "f", "time": 5, "mode": 0o644})
         frames += frame(b"D", data) + frame(b"E", {"sha256": hashlib.sha256(data).hexdigest()})
     return reader("write", str(path), "new", kind, stdin=frames + frame(b"E", {}))
 

@@ -74,22 +74,25 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
     folder, name = _home(here / target, target, several=len(origin.hosts) > 1)
     store = Store(folder, parts=f".kit-cp-{os.getpid()}")
     wanted: dict[str, tuple[Wanted, ...]] = {}
-    folders: list[str] = []
+    folders: dict[str, int] = {}
     skipped = {}
+    # A link gives the copy its own name, as with cp.
+    typed = origin.path.rstrip("/").rpartition("/")[2]
     for host, listing in listings.items():
         top = listing.entries[0].path.partition("/")[0] if listing.entries else ""
         good, skipped[host] = pulling.sorted_out(listing.entries, (), (top,))
-        start = f"{host}/{top}" if len(origin.hosts) > 1 else name or top
+        called = top if typed in ("", ".", "..") else typed
+        start = f"{host}/{called}" if len(origin.hosts) > 1 else name or called
         wanted[host] = tuple(Wanted(entry=entry, target=start + entry.path[len(top) :]) for entry in good)
-        folders += [
-            start + entry.path[len(top) :]
+        folders |= {
+            start + entry.path[len(top) :]: entry.mode
             for entry in listing.entries
             if entry.kind == "d" and pulling.is_sound(entry.path, (top,))
-        ]
+        }
     try:
         store.prepare(sum(file.entry.size for files in wanted.values() for file in files), private=False)
-        for made in folders:
-            store.make(made)
+        for made, mode in folders.items():
+            store.make(made, mode)
         pulled, failures = fetch_all(context, store, listings, wanted, missing=wanted, commands=commands)
     finally:
         store.finish()

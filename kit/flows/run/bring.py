@@ -122,7 +122,7 @@ def _is_here(store: Store, file: Wanted, target: str) -> bool:
 
 def _keep(store: Store, part: Path, file: Wanted, header: Header) -> None:
     if file.entry.path != LOG:
-        store.keep(part, file.target, time=header.time, executable=header.x)
+        store.keep(part, file.target, time=header.time, mode=header.mode)
         return
     text = part.with_suffix(".txt")
     try:
@@ -130,4 +130,4 @@ def _keep(store: Store, part: Path, file: Wanted, header: Header) -> None:
         part.unlink()
     except OSError as error:
         raise store.failed(error) from error
-    store.keep(text, file.target, time=header.time, executable=False)
+    store.keep(text, file.target, time=header.time, mode=0o644)

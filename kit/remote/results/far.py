@@ -238,8 +238,10 @@ def _entry(line: bytes) -> Entry:
             entry = Entry(path=decoded(path), kind="l", text=decoded(target))
         case ["e", str(path), str(why)]:
             entry = Entry(path=decoded(path), kind="e", text=why[:_MOST_TEXT])
-        case ["d" | "s" as kind, str(path)]:
-            entry = Entry(path=decoded(path), kind="d" if kind == "d" else "s")
+        case ["d", str(path), int(mode)]:
+            entry = Entry(path=decoded(path), kind="d", mode=_check(mode, 0, 0o777, line))
+        case ["s", str(path)]:
+            entry = Entry(path=decoded(path), kind="s")
         case _:
             raise OddAnswer("it is no entry of a folder", line)
     if len(path) > _MOST_PATH or max(map(len, path.split("/"))) > _MOST_NAME:

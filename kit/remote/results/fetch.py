@@ -40,7 +40,7 @@ class Header(Struct, frozen=True, kw_only=True):
     at: int = 0
     size: int = 0
     time: int = 0
-    x: bool = False
+    mode: int = 0o644
     error: str | None = None
 
 
@@ -149,6 +149,8 @@ class Fetch:
             raise OddAnswer(f"the file begins at byte {header.at} of {header.size}")
         if not TIMES[0] <= header.time <= TIMES[1]:
             raise OddAnswer("the time of a file is out of range")
+        if not 0 <= header.mode <= 0o777:
+            raise OddAnswer("the permissions of a file are out of range")
         if header.size > _most(wanted):
             raise OddAnswer("a file is larger than kit asked for")
         stream = part.open("r+b" if header.at else "wb")

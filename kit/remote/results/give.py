@@ -37,7 +37,8 @@ class Source:
         self.path = path
         if not path.exists():
             raise InputError(f"there is no {path} on this machine", hint="a place on a host is HOST:PATH")
-        self.name = path.resolve().name
+        # A link gives the copy its own name, as with cp.
+        self.name = path.name if path.name not in ("", "..") else path.resolve().name
         self.kind = "d" if path.is_dir() else "f"
         self._entries = list(self._entries_below())
         self.files = sum(kind == "f" for _, kind, _ in self._entries)
@@ -48,7 +49,7 @@ class Source:
         yield self.path, self._kind(self.path, follow=True), ""
         if self.kind == "f":
             return
-        for parent, folders, files in os.walk(self.path):
+        for parent, folders, files in os.walk(self.path, onerror=_unreadable):
             folders.sort()
             for name in sorted([*folders, *files]):
                 path = Path(parent, name)
@@ -66,13 +67,20 @@ class Source:
             header: dict[str, Any] = {"path": far.encoded(below), "kind": kind}
             if kind == "l":
                 header["target"] = far.encoded(str(path.readlink()))
-            at = path.stat() if kind == "f" else None
-            if at is not None:
-                header |= {"time": at.st_mtime_ns, "x": bool(at.st_mode & 0o100)}
+            else:
+                at = path.stat()
+                header |= {"time": at.st_mtime_ns, "mode": at.st_mode & 0o777}
             yield _frame(b"H", header)
-            if at is not None:
+            if kind == "f":
                 yield from _content(path)
         yield _frame(b"E", {})
+
+
+def _unreadable(error: OSError) -> None:
+    raise InputError(
+        f"{error.filename} cannot be read: {error.strerror}",
+        hint="make it readable for you, or copy what is beside it; nothing was copied",
+    )
 
 
 def _content(path: Path) -> Iterator[bytes]:

@@ -57,14 +57,14 @@ class Store:
         text = "\0".join(str(word) for word in identity).encode("utf-8", "surrogateescape")
         return self._parts / hashlib.sha256(text).hexdigest()[:32]
 
-    def keep(self, part: Path, target: str, *, time: int, executable: bool) -> None:
-        """Give a file that is whole its name."""
+    def keep(self, part: Path, target: str, *, time: int, mode: int) -> None:
+        """Give a file that is whole its name, and the permissions `mode` that your umask allows. You may read it."""
         try:
             path = self._place(target)
             umask = os.umask(0)
             os.umask(umask)
-            part.chmod((0o777 if executable else 0o666) & ~umask)
             os.utime(part, ns=(time, time))
+            part.chmod((mode | 0o400) & ~umask)
             part.replace(path)
         except OSError as error:
             raise self._failed(self.folder / target, error) from error
@@ -82,10 +82,10 @@ class Store:
             raise self._failed(self.folder / target, error) from error
         return True
 
-    def make(self, target: str) -> None:
-        """Make a folder."""
+    def make(self, target: str, mode: int = 0o777) -> None:
+        """Make a folder with the permissions `mode` that your umask allows. kit must write into it."""
         try:
-            self._place(target).mkdir(exist_ok=True)
+            self._place(target).mkdir(mode | 0o700, exist_ok=True)
         except OSError as error:
             raise self._failed(self.folder / target, error) from error
 

@@ -1,6 +1,6 @@
 """The frames in which files travel.
 
-A frame is a kind (H, D or E), a length of four bytes, and that many bytes. A file is H (JSON: at, size, time, x), D
+A frame is a kind (H, D or E), a length of four bytes, and that many bytes. A file is H (JSON: at, size, time, mode), D
 with its bytes from `at` on, and E (JSON: sha256 of the whole file, changed). H or E may have an error instead.
 """
 

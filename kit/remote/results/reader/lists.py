@@ -33,7 +33,7 @@ def entries(fd: int, path: bytes, depth: int, names: Optional[List[bytes]] = Non
         try:
             at = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if stat.S_ISDIR(at.st_mode):
-                yield ["d", text(below)], at
+                yield ["d", text(below), at.st_mode & 0o777], at
                 yield from folder(fd, name, below, depth)
             elif stat.S_ISREG(at.st_mode):
                 yield ["f", text(below), at.st_size, at.st_mtime_ns, bool(at.st_mode & 0o100)], at

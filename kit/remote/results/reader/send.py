@@ -49,7 +49,7 @@ def send_file(file: int, at: int, time: int, most: int) -> None:
     if before.st_mtime_ns != time or at > before.st_size:
         # What kit has is another version.
         at = 0
-    note(b"H", at=at, size=before.st_size, time=before.st_mtime_ns, x=bool(before.st_mode & 0o100))
+    note(b"H", at=at, size=before.st_size, time=before.st_mtime_ns, mode=before.st_mode & 0o777)
     digest = hashlib.sha256()
     count = 0
     try:

@@ -41,12 +41,12 @@ def write_entry(base: bytes, header: Dict[str, Any]) -> None:
     if not below and header["kind"] == "d":
         # The person named it, so its links count.
         if not os.path.isdir(base):
-            os.mkdir(base)
+            os.mkdir(base, folder_mode(header))
         return
     fd, name = parent(base, below)
     try:
         if header["kind"] == "d":
-            make_folder(fd, name)
+            make_folder(fd, name, folder_mode(header))
         elif header["kind"] == "l":
             remove_file(fd, name)
             os.symlink(header["target"].encode("latin-1"), name, dir_fd=fd)
@@ -70,9 +70,14 @@ def parent(base: bytes, below: bytes) -> Tuple[int, bytes]:
     return fd, folders[-1]
 
 
-def make_folder(fd: int, name: bytes) -> None:
+def folder_mode(header: Dict[str, Any]) -> int:
+    """Return the permissions of a folder that comes. This program must write into it."""
+    return int(header["mode"]) & 0o777 | 0o700
+
+
+def make_folder(fd: int, name: bytes, mode: int) -> None:
     try:
-        os.mkdir(name, dir_fd=fd)
+        os.mkdir(name, mode, dir_fd=fd)
     except FileExistsError:
         if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
             raise
@@ -101,7 +106,7 @@ def write_file(fd: int, name: bytes, header: Dict[str, Any]) -> None:
             if kind != b"E" or json.loads(payload.decode())["sha256"] != digest.hexdigest():
                 sys.exit("%s did not arrive whole" % text(name))
             file.flush()
-            os.fchmod(handle, 0o755 if header["x"] else 0o644)
+            os.fchmod(handle, int(header["mode"]) & 0o777)
             os.utime(handle, ns=(header["time"], header["time"]))
         os.rename(partial, name, src_dir_fd=fd, dst_dir_fd=fd)
     except BaseException:
