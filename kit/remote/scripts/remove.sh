@@ -6,28 +6,35 @@ folder=$2
 what=$3
 shift 3
 
-# Succeeds if a run has a file other than a folder in its output, checkpoints or working folder.
+# Succeeds if a run has a file other than a folder in its output, checkpoints or working folder. What cannot be read
+# counts: the message of find is not empty.
 made() {
+  [ ! -L "$1" ] || return 1
   for kind in output checkpoints work; do
-    [ -d "$1/$kind" ] && [ ! -L "$1/$kind" ] && [ -n "$(find "$1/$kind" ! -type d -print 2>/dev/null | head -n 1)" ] && return 0
+    [ -d "$1/$kind" ] && [ ! -L "$1/$kind" ] && [ -n "$(find "$1/$kind" ! -type d -print 2>&1 | head -n 1)" ] && return 0
   done
   return 1
 }
-# Removes all but the folders of runs that made something. Fails if nothing stays. Ranks could write to var, but no rank
-# is left: what is checked here does not change any more.
-remove_rest() {
-  runs=$folder/var/runs
-  [ -d "$runs" ] && [ ! -L "$runs" ] || return 1
-  stays=
-  for run in "$runs"/* "$runs"/.[!.]*; do
-    if [ ! -L "$run" ] && made "$run"; then stays=yes; else rm -rf -- "$run"; fi
+# Succeeds if a run made something. Ranks could write to var, but no rank is left: what is checked here does not change
+# any more.
+something_stays() {
+  [ -d "$folder/var" ] && [ ! -L "$folder/var" ] && [ -d "$folder/var/runs" ] && [ ! -L "$folder/var/runs" ] || return 1
+  for run in "$folder/var/runs"/* "$folder/var/runs"/.[!.]*; do
+    if made "$run"; then return 0; fi
   done
-  [ "$stays" ] || return 1
-  if [ -n "$(find "$folder" -mindepth 1 -maxdepth 1 ! -name var -print | head -n 1)" ]; then
-    echo "folder $folder, except what runs made"
-  fi
-  find "$folder" -mindepth 1 -maxdepth 1 ! -name var -exec rm -rf -- {} +
-  find "$folder/var" -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf -- {} +
+  return 1
+}
+# Removes all but the folders of runs that made something. Fails if something else could not be removed.
+remove_rest() {
+  failed=
+  others=$(find "$folder" -mindepth 1 -maxdepth 1 ! -name var -print | head -n 1)
+  for run in "$folder/var/runs"/* "$folder/var/runs"/.[!.]*; do
+    made "$run" || rm -rf -- "$run" || failed=yes
+  done
+  find "$folder" -mindepth 1 -maxdepth 1 ! -name var -exec rm -rf -- {} + || failed=yes
+  find "$folder/var" -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf -- {} + || failed=yes
+  [ ! "$failed" ] || return 1
+  if [ "$others" ]; then echo "folder $folder, except what runs made"; fi
 }
 # What somebody mounted below the folder is not the cluster's. busybox's rm has no --one-file-system.
 real=$(readlink -f -- "$folder")
@@ -93,7 +100,10 @@ for data in "$@" "/opt/kit/.data/$cluster"/* "/dev/shm/kit-data/$cluster"/*; do
 done
 case $folder in
   /opt/kit/?*)
-    if [ -d "$folder" ] && ! { [ "$what" = keep ] && remove_rest; }; then
+    # A failure is no reason to remove what runs made.
+    if [ "$what" = keep ] && something_stays; then
+      remove_rest || exit 1
+    elif [ -d "$folder" ]; then
       rm -rf -- "$folder" || exit 1
       echo "folder $folder"
     fi

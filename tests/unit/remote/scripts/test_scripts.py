@@ -508,6 +508,36 @@ def test_remove_keeps_what_runs_made(bare: Path, deployed: Path) -> None:
 
 
 @root_only
+@pytest.mark.parametrize("where", ["var/stubborn", "stubborn", "var/runs/stubborn"])
+def test_remove_that_fails_keeps_what_runs_made(bare: Path, deployed: Path, where: str) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    rm = shutil.which("rm")
+    (bare / "rm").unlink(missing_ok=True)
+    # As for a file that is immutable.
+    stub(bare, "rm", f'case "$*" in *stubborn*) echo "rm: cannot remove stubborn" >&2; exit 1 ;; esac; exec {rm} "$@"')
+    (deployed / where).mkdir()
+    done, _ = removal(bare, str(deployed))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"cannot remove stubborn" in done.stderr
+    assert (deployed / "var/runs/good/checkpoints/one").read_text() == "weights"
+    (deployed / where).rmdir()
+    again, _ = removal(bare, str(deployed))
+    assert again.returncode == 0
+    assert (deployed / "var/runs/good/checkpoints/one").read_text() == "weights"
+
+
+@root_only
+def test_remove_keeps_what_it_cannot_read(bare: Path, deployed: Path) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    find = shutil.which("find")
+    (bare / "find").unlink(missing_ok=True)
+    # As for a file system that is gone for a moment.
+    stub(bare, "find", f'case "$1" in */checkpoints) echo "find: $1: stale" >&2; exit 1 ;; esac; exec {find} "$@"')
+    removal(bare, str(deployed))
+    assert (deployed / "var/runs/good/checkpoints/one").read_text() == "weights"
+
+
+@root_only
 def test_remove_follows_no_link_of_a_rank(bare: Path, deployed: Path, tmp_path: Path) -> None:
     """Ranks can put a link in place of the folder of runs."""
     (bare / "head").symlink_to(shutil.which("head") or "")
