@@ -78,7 +78,7 @@ def noise(seed: int, size: int) -> bytes:
 def leftovers(host: VM) -> str:
     return host.script(
         "pgrep -fa 'python3 -I?c import sy[s]'; ls /var/lib/docker/kit-ship 2>/dev/null; "
-        "docker image ls --quiet --filter label=kit.ship.part; ss -Hltnp | grep python; true"
+        "docker image ls --all --quiet --filter label=kit.ship.part; ss -Hltnp | grep python; true"
     )
 
 

@@ -114,7 +114,7 @@ esac
 # What an interrupted copy of the image left for the next one.
 root=$(docker info --format '{{.DockerRootDir}}' 2>/dev/null)
 if [ -n "$root" ]; then
-  parts=$(docker image ls --quiet --filter "label=kit.ship.part=$cluster" 2>/dev/null | sort -u)
+  parts=$(docker image ls --all --quiet --filter "label=kit.ship.part=$cluster" 2>/dev/null | sort -u)
   for part in $parts; do docker image rm --force "$part" >/dev/null 2>&1; done
   if [ -d "$root/kit-ship/$cluster" ]; then
     rm -rf -- "$root/kit-ship/$cluster"

@@ -352,6 +352,7 @@ case "$1 $2" in
     esac
     exit "${PS_CODE:-0}"
     ;;
+  'info --format') echo "${ROOT:-}" ;;
   'inspect --format') echo /kit-lab-mpinode ;;
   'rm --force') exit "${RM_CODE:-0}" ;;
   'image ls') case $* in *kit-lab-nccl-plugin*) printf '%b' "${PLUGINS:-}" ;; esac ;;
@@ -535,6 +536,12 @@ def test_remove_keeps_what_it_cannot_read(bare: Path, deployed: Path) -> None:
     stub(bare, "find", f'case "$1" in */checkpoints) echo "find: $1: stale" >&2; exit 1 ;; esac; exec {find} "$@"')
     removal(bare, str(deployed))
     assert (deployed / "var/runs/good/checkpoints/one").read_text() == "weights"
+
+
+def test_remove_finds_parts_of_images_that_have_no_name(bare: Path) -> None:
+    """Docker 29 lists images without a name only with --all."""
+    _, calls = removal(bare, ROOT="/var/lib/docker")
+    assert "image ls --all --quiet --filter label=kit.ship.part=lab" in calls
 
 
 @root_only
