@@ -38,7 +38,7 @@ def write_pack(snapshot: Snapshot, base: bytes | None, folder: Path) -> Pack:
     try:
         descriptor, beside = tempfile.mkstemp(prefix=".pack-", dir=folder)
     except OSError as error:
-        raise _cannot(folder, error) from error
+        raise cannot(folder, error) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             digest = hashlib.sha256()
@@ -59,7 +59,7 @@ def write_pack(snapshot: Snapshot, base: bytes | None, folder: Path) -> Pack:
             # Do not trust the hashes for the next snapshot: it would fail in the same way if one of them is wrong.
             hashes.forget(snapshot.folder)
         if isinstance(error, OSError):
-            raise _cannot(folder, error) from error
+            raise cannot(folder, error) from error
         raise
     return Pack(path=path, sha256=digest.hexdigest(), size=size, digest=snapshot.digest, base=name)
 
@@ -120,8 +120,9 @@ def changed(path: bytes) -> Changed:
     )
 
 
-def _cannot(folder: Path, error: OSError) -> KitError:
+def cannot(folder: Path, error: OSError, what: str = "the pack of the code") -> KitError:
+    """Return the error for `what` if this machine cannot write it."""
     return KitError(
-        f"the pack of the code cannot be written to {folder}: {error.strerror or error}",
+        f"{what} cannot be written to {folder}: {error.strerror or error}",
         hint="free space there, or set TMPDIR to a folder on another disk",
     )

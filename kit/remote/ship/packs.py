@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from kit.model.code import Snapshot
-from kit.remote.code.pack import write_pack
+from kit.remote.code.pack import cannot, write_pack
 from kit.remote.ship.porter.layers import Layers, Stopped, Withdrawn
 from kit.remote.ship.porter.serve import Packing, send
 from kit.remote.ship.porter.wire import Broken
@@ -27,7 +27,7 @@ class PackSpool:
     """
 
     def __init__(self, snapshot: Snapshot, base: bytes | None) -> None:
-        self._folder, self._lock = locked_folder()
+        self._folder, self._lock = locked_folder("the pack of the code")
         self.layers = Layers(self._folder)
         try:
             self.pack = write_pack(snapshot, base, Path(self._folder))
@@ -66,9 +66,23 @@ class _Writing:
         pass
 
 
-def locked_folder() -> tuple[str, int]:
-    """Make and lock a folder, on a disk (/tmp may be memory). Remove those that no kit has locked."""
-    parent = os.environ.get("TMPDIR") or ("/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir())  # noqa: S108
+def locked_folder(what: str) -> tuple[str, int]:
+    """Make and lock a folder for `what`, on a disk (/tmp may be memory). Remove those that no kit has locked.
+
+    Raises KitError if this machine has no room for it.
+    """
+    parent = os.environ.get("TMPDIR", "")
+    try:
+        # As other programs do, leave a TMPDIR that is not there.
+        if not Path(parent or "/missing").is_dir():
+            parent = "/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir()  # noqa: S108
+        _remove_abandoned(parent)
+        return _made_and_locked(parent)
+    except OSError as error:
+        raise cannot(Path(parent), error, what) from error
+
+
+def _remove_abandoned(parent: str) -> None:
     for old in Path(parent).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             lock = os.open(old / "lock", os.O_RDWR)
@@ -77,12 +91,23 @@ def locked_folder() -> tuple[str, int]:
                 shutil.rmtree(old, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+def _made_and_locked(parent: str) -> tuple[str, int]:
     while True:
         folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-        lock = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another kit may have taken it for an abandoned one before this lock was held.
-            if os.fstat(lock).st_nlink:
-                return folder, lock
+        try:
+            lock = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Another kit may have taken it for an abandoned one before this lock was held.
+                    if os.fstat(lock).st_nlink:
+                        return folder, lock
+            except BaseException:
+                os.close(lock)
+                raise
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         os.close(lock)

@@ -136,7 +136,7 @@ class Spool:
             raise ImageError(
                 f"this machine's engine has no {image}: {error}", hint="kit image build, then kit deploy"
             ) from error
-        self._folder, self._lock = locked_folder()
+        self._folder, self._lock = locked_folder("the layers of the image")
         self.layers = Layers(self._folder)
         self._requested: set[str] = set()
         self._filling = threading.Lock()

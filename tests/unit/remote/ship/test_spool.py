@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -185,7 +187,7 @@ def test_what_a_killed_kit_left_goes_and_what_another_uses_stays(spool: Spool, t
     left = tmp_path / "kit-ship-left"
     left.mkdir()
     (left / "lock").touch()
-    folder, lock = locked_folder()
+    folder, lock = locked_folder("the pack")
     os.close(lock)
     assert not left.exists()
     assert sorted(path.name for path in tmp_path.glob("kit-ship-*")) == sorted(
@@ -212,7 +214,7 @@ def test_a_folder_that_another_kit_takes_for_left_is_left_to_it(
         flock(lock, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    folder, lock = locked_folder()
+    folder, lock = locked_folder("the pack")
     assert os.path.samestat(os.fstat(lock), (Path(folder) / "lock").stat())
     os.close(lock)
     assert taken
@@ -229,3 +231,30 @@ def test_an_image_that_is_not_here_is_reported(api: Api, tmp_path: Path) -> None
 def test_pieces_are_read_as_a_stream() -> None:
     reading = _Reading(iter([b"abc", b"d", b"efghij"]))
     assert [reading.read(2), reading.read(3), reading.read(100), reading.read(1)] == [b"ab", b"cde", b"fghij", b""]
+
+
+def test_a_tmpdir_that_is_not_there_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    folder, lock = locked_folder("the pack")
+    os.close(lock)
+    shutil.rmtree(folder)
+    assert str(tmp_path) not in folder
+
+
+@pytest.mark.parametrize("call", ["mkdtemp", "open", "flock"])
+def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    module: Any = {"mkdtemp": tempfile, "open": os, "flock": fcntl}[call]
+    real = getattr(module, call)
+
+    def full(*words: Any, **more: Any) -> Any:
+        if call == "open" and Path(words[0]).name != "lock":
+            return real(*words, **more)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(module, call, full)
+    with pytest.raises(KitError, match=rf"^the pack cannot be written to {tmp_path}: No space left") as error:
+        locked_folder("the pack")
+    monkeypatch.undo()
+    assert "TMPDIR" in str(error.value.hint)
+    assert list(tmp_path.iterdir()) == []
