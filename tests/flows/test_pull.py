@@ -452,9 +452,78 @@ def test_nothing_is_written_through_a_link_at_home(context: Context, tmp_path: P
     (tmp_path / "home").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "home/output").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StepError, match="is a link"):
-        pull(context, [RUN, "output/model", "home"], here=tmp_path)
+    result = pull(context, [RUN, "output/model", "checkpoints", "home"], here=tmp_path)
+    assert list(result.hosts[0].skipped) == ["output/model"]
+    assert "home/output is no folder; move it away" in result.hosts[0].skipped["output/model"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
+    # The others come.
+    assert tree(tmp_path / "home") == {"checkpoints/one": "c1"}
+
+
+def test_a_link_that_became_a_folder_and_back(context: Context, tmp_path: Path, hosts: Path) -> None:
+    output, home = hosts / "gpu1/lab/var/runs" / RUN / "output", tmp_path / f"kit-{RUN}/output"
+    (output / "best").symlink_to("model")
+    (output / "plain").write_text("plain")
+    (output / "deep").mkdir()
+    (output / "deep/one").write_text("1")
+    pull(context, [], here=tmp_path)
+    for name in ("best", "plain"):
+        (output / name).unlink()
+        (output / name).mkdir()
+        (output / name / "epoch").write_text(name)
+    (output / "deep/one").unlink()
+    (output / "deep").rmdir()
+    (output / "deep").symlink_to("best")
+    result = pull(context, [], here=tmp_path)
+    assert (home / "best/epoch").read_text() == "best"
+    assert (home / "plain/epoch").read_text() == "plain"
+    # The file of the earlier pull may be yours by now.
+    assert "deep is a folder; move it away" in result.hosts[0].skipped["output/deep"]
+    assert (home / "deep/one").read_text() == "1"
+    assert (home / "model").read_text() == "weights"
+    (home / "deep/one").unlink()
+    pull(context, [], here=tmp_path)
+    assert (home / "deep").readlink() == Path("best")
+    # And a file that became a link, and a link that became a file.
+    (output / "model").unlink()
+    (output / "model").symlink_to("best/epoch")
+    (output / "deep").unlink()
+    (output / "deep").write_text("file")
+    assert not any(host.skipped for host in pull(context, [], here=tmp_path).hosts)
+    assert (home / "model").readlink() == Path("best/epoch")
+    assert (home / "deep").read_text() == "file"
+    assert not (home / "deep").is_symlink()
+
+
+@pytest.mark.parametrize("blocked", ["link", "fifo"])
+def test_what_no_pull_made_does_not_give_way(context: Context, tmp_path: Path, hosts: Path, blocked: str) -> None:
+    home, elsewhere = tmp_path / f"kit-{RUN}", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    home.mkdir()
+    if blocked == "link":
+        (home / "output").symlink_to(elsewhere)
+    else:
+        os.mkfifo(home / "output")
+    result = pull(context, [], here=tmp_path)
+    assert list(result.hosts[0].skipped) == ["output/model"]
+    assert (home / "output").is_symlink() is (blocked == "link")
+    assert list(elsewhere.iterdir()) == []
+    assert tree(home) == {name: text for name, text in ALL.items() if not name.startswith("output/")}
+
+
+def test_in_a_folder_of_yours_no_file_gives_way_to_a_folder_or_link(
+    context: Context, tmp_path: Path, hosts: Path
+) -> None:
+    output = hosts / "gpu1/lab/var/runs" / RUN / "output"
+    (output / "best").symlink_to("model")
+    (output / "deep").mkdir()
+    (output / "deep/one").write_text("1")
+    (tmp_path / "home/output").mkdir(parents=True)
+    for name in ("best", "deep"):
+        (tmp_path / "home/output" / name).write_text("mine")
+    result = pull(context, [RUN, "output", "home"], here=tmp_path)
+    assert sorted(result.hosts[0].skipped) == ["output/best", "output/deep/one"]
+    assert tree(tmp_path / "home/output") == {"best": "mine", "deep": "mine", "model": "weights"}
 
 
 def test_a_disk_without_room_is_noticed_before_anything_comes(

@@ -346,6 +346,21 @@ def test_a_shared_folder_is_read_without_its_links_and_pipes(tmp_path: Path) -> 
     os.close(os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK))
 
 
+def test_what_this_pull_stored_gives_way_to_nothing(tmp_path: Path) -> None:
+    """A shared folder may have a folder where the run's own folder has a file."""
+    store = Store(tmp_path / "here", made=pulling.stays)
+    store.prepare(0, private=False)
+    (tmp_path / "here" / "a").write_text("1")
+    assert store.obstacle("a/b", link=False) == ""
+    store.claim(["a"])
+    assert "a is no folder" in store.obstacle("a/b", link=False)
+    part = store.part("x")
+    part.write_bytes(TEXT)
+    with pytest.raises(StepError, match="File exists"):
+        store.keep(part, "a/b", time=5, mode=0o644)
+    assert (tmp_path / "here" / "a").read_text() == "1"
+
+
 def test_nothing_is_written_through_a_link_that_came_home(tmp_path: Path) -> None:
     """The first pull brought a link of a rank, and the second one has a file below it."""
     elsewhere = tmp_path / "elsewhere"

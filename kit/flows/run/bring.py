@@ -33,15 +33,34 @@ def bring(
 ) -> tuple[Mapping[str, Pulled], Mapping[str, KitError]]:
     """Fetch the files of each host that are not here yet. Return what came, and the hosts that failed.
 
-    `commands` run the reader on each host, if not on the VM itself. Raises HomeError if this machine cannot store them.
+    `commands` run the reader on each host, if not on the VM itself. What is in the way of a file at home keeps that
+    file back alone. Raises HomeError if this machine cannot store them.
     """
+    store.claim(file.target for files in wanted.values() for file in files)
+    blocked: dict[str, dict[str, str]] = {}
     missing = {host: _missing(store, files) for host, files in wanted.items()}
+    for host, files in wanted.items():
+        new = {file.target for file in missing[host]}
+        for file in files:
+            link = file.entry.kind == "l"
+            why = store.obstacle(file.target, link=link) if link or file.target in new else ""
+            if why:
+                blocked.setdefault(host, {})[file.entry.path] = why
+    wanted = {host: _without(files, blocked.get(host, {})) for host, files in wanted.items()}
+    missing = {host: _without(files, blocked.get(host, {})) for host, files in missing.items()}
     total = sum(file.entry.size for files in missing.values() for file in files)
     if wanted:
         store.prepare(total, private=private)
     if any(missing.values()):
         context.reporter.report(Phase(name="pull", hosts=tuple(missing)))
-    return fetch_all(context, store, listings, wanted, missing=missing, commands=commands)
+    pulled, failures = fetch_all(context, store, listings, wanted, missing=missing, commands=commands)
+    for host in blocked.keys() & pulled.keys():
+        pulled = {**pulled, host: replace(pulled[host], skipped={**pulled[host].skipped, **blocked[host]})}
+    return pulled, failures
+
+
+def _without(files: Sequence[Wanted], blocked: Mapping[str, str]) -> tuple[Wanted, ...]:
+    return tuple(file for file in files if file.entry.path not in blocked)
 
 
 def in_container(context: Context, host: Host) -> far.Command:
@@ -105,7 +124,7 @@ def _missing(store: Store, files: Sequence[Wanted]) -> tuple[Wanted, ...]:
         if file.entry.kind != "f" or _is_here(store, file, file.target):
             continue
         own = pulling.LOG_TEXT if file.entry.path == LOG else file.entry.path
-        if own != file.target and _is_here(store, file, own):
+        if own != file.target and _is_here(store, file, own) and not store.obstacle(file.target, link=False):
             # When it came, no other host had a file with this name.
             store.move(own, file.target)
             continue

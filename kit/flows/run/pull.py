@@ -50,7 +50,9 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
     for host, listing in listings.items():
         known = [entry for entry in listing.entries if host not in unsettled or not _is_work(entry)]
         entries[host], skipped[host] = pulling.sorted_out(known, request.patterns, (*MADE, LOG))
-    store = Store(here / (request.folder or f"kit-{run}"))
+    # Only in the run's own folder, what an earlier pull made gives way.
+    made = pulling.stays if request.folder is None else None
+    store = Store(here / (request.folder or f"kit-{run}"), made=made)
     wanted = {host: files for host, files in pulling.layout(entries).items() if files}
     private = request.folder is None
     pulled, failures = bring(context, store, listings, wanted, private=private)

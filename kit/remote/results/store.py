@@ -7,6 +7,9 @@ import hashlib
 import os
 import shutil
 import stat
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from kit.errors import StepError
@@ -18,16 +21,68 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RESERVE = 1 << 20
 
 
+def _in_the_way(path: Path, what: str) -> str:
+    return f"at home, {path} is {what}; move it away, and run the same again"
+
+
 class HomeError(StepError):
     """This machine could not store a file. It has nothing to do with a host."""
 
 
 class Store:
-    """`folder` is made when the first file comes. Methods raise HomeError."""
+    """`folder` is made when the first file comes. Methods raise HomeError.
 
-    def __init__(self, folder: Path, parts: str = PARTS) -> None:
+    `made` returns whether an earlier pull may have made a link, by its path below the folder and its text. With it, the
+    folder is the run's own: a file, such a link or an empty folder gives way to what the run has there now. Without it,
+    the folder has files of yours, too, and only files take the place of files and links.
+    """
+
+    def __init__(self, folder: Path, parts: str = PARTS, *, made: Callable[[str, str], bool] | None = None) -> None:
         self.folder = folder
         self._parts = folder / parts
+        self._made = made
+        self._claimed: set[Path] = set()
+        # Hosts are fetched at the same time, and may need the same folder.
+        self._placing = threading.Lock()
+
+    def claim(self, targets: Iterable[str]) -> None:
+        """Let nothing that comes later need a folder in place of one of these files and links."""
+        self._claimed.update(self.folder / target for target in targets)
+
+    def obstacle(self, target: str, *, link: bool) -> str:
+        """Return why this file, or this link, cannot be stored; '' if nothing is in its way."""
+        try:
+            return self._obstacle(target, link=link)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise self._failed(self.folder / target, error) from error
+
+    def _obstacle(self, target: str, *, link: bool) -> str:
+        path = self.folder
+        *folders, name = target.split("/")
+        for folder in folders:
+            path /= folder
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                return "" if path not in self._claimed and self._gives_way(path) else _in_the_way(path, "no folder")
+        path /= name
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            return "" if self._gives_way(path) else _in_the_way(path, "a folder")
+        if link and not stat.S_ISLNK(mode):
+            return "" if self._gives_way(path) else _in_the_way(path, "a file")
+        return ""
+
+    def _gives_way(self, path: Path) -> bool:
+        """Return whether what is at this place may go: an earlier pull may have made it, or it is an empty folder."""
+        if self._made is None:
+            return False
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            return not any(path.iterdir())
+        if stat.S_ISLNK(mode):
+            return self._made(str(path.relative_to(self.folder)), os.readlink(path))  # noqa: PTH115  (the text)
+        return stat.S_ISREG(mode)
 
     def prepare(self, size: int, *, private: bool) -> None:
         """Make the folder, with room for `size` bytes. `private`: keep it out of git, and out of the code of runs."""
@@ -61,6 +116,7 @@ class Store:
         """Give a file that is whole its name, and the permissions `mode` that your umask allows. You may read it."""
         try:
             path = self._place(target)
+            self._make_way(path, folder=True)
             umask = os.umask(0)
             os.umask(umask)
             os.utime(part, ns=(time, time))
@@ -77,6 +133,9 @@ class Store:
                 if os.readlink(path) == text:  # noqa: PTH115  (the text, not a path)
                     return False
                 path.unlink()
+            else:
+                self._make_way(path, folder=True)
+                self._make_way(path, folder=False)
             path.symlink_to(text)
         except OSError as error:
             raise self._failed(self.folder / target, error) from error
@@ -92,7 +151,9 @@ class Store:
     def move(self, source: str, target: str) -> None:
         """Move a file that an earlier pull stored to another place."""
         try:
-            (self.folder / source).replace(self._place(target))
+            path = self._place(target)
+            self._make_way(path, folder=True)
+            (self.folder / source).replace(path)
         except OSError as error:
             raise self._failed(self.folder / target, error) from error
 
@@ -106,10 +167,26 @@ class Store:
         *folders, name = target.split("/")
         for folder in folders:
             path /= folder
-            if path.is_symlink():
-                raise HomeError(f"{path} is a link", hint="remove it, or choose another folder")
-            path.mkdir(exist_ok=True)
+            with self._placing:
+                if path not in self._claimed:
+                    self._make_way(path, folder=False)
+                self._make_folder(path)
         return path / name
+
+    def _make_folder(self, path: Path) -> None:
+        if path.is_symlink():
+            raise HomeError(f"{path} is a link", hint="remove it, or choose another folder")
+        path.mkdir(exist_ok=True)
+
+    def _make_way(self, path: Path, *, folder: bool) -> None:
+        """Remove what gives way at this place: an empty folder, or with `folder` False a file or a link."""
+        with suppress(FileNotFoundError):
+            if stat.S_ISDIR(path.lstat().st_mode) is not folder or not self._gives_way(path):
+                return
+            if folder:
+                path.rmdir()
+            else:
+                path.unlink()
 
     def failed(self, error: OSError) -> HomeError:
         return self._failed(self.folder, error)

@@ -139,8 +139,8 @@ OPENINGS: tuple[Opening, ...] = (
         border=_RESULTS,
         what="files are written through a link at home",
         file="kit/remote/results/store.py",
-        old="if path.is_symlink():\n                raise HomeError",
-        new="if path.is_file():\n                raise HomeError",
+        old="if path.is_symlink():\n            raise HomeError",
+        new="if path.is_file():\n            raise HomeError",
         tests=("security/test_results.py", "-k", "came_home"),
     ),
     Opening(
