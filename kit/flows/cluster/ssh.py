@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from kit.config.selection import select_host
 from kit.flows.context import Context
 from kit.remote.ssh.openssh import terminal_argv
 from kit.remote.ssh.stream import replace_process
+from kit.remote.ssh.transport import quoted
 
 
 def ssh(context: Context, host: str, command: Sequence[str], *, tty: bool) -> None:
@@ -17,4 +17,4 @@ def ssh(context: Context, host: str, command: Sequence[str], *, tty: bool) -> No
     The command gets each word as it was typed: the far shell sees them quoted.
     """
     target = context.login(select_host(context.inventory, host))
-    replace_process([*terminal_argv(target, tty=tty), *([shlex.join(command)] if command else [])])
+    replace_process([*terminal_argv(target, tty=tty), *([quoted(command)] if command else [])])

@@ -6,6 +6,7 @@ kit.remote.ssh.openssh has its options.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from threading import Event
@@ -116,6 +117,8 @@ Connect = Callable[[Host], Transport]
 AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; else exec sudo -n -- "$@"; fi'
 
 
+_BACKSLASHES = re.compile(r"(\\+)")
+
 # What the far shell writes to standard error when a session is there, before it waits for the word to begin.
 BEGUN = b"kit-session\n"
 _FENCE = f"echo {BEGUN.decode().strip()} >&2; read -r kit || exit 255; "
@@ -123,9 +126,26 @@ _FENCE = f"echo {BEGUN.decode().strip()} >&2; read -r kit || exit 255; "
 
 def fenced(argv: Sequence[str]) -> str:
     """Return `as_root(argv)` that first writes BEGUN, then waits for one line on standard input."""
-    return shlex.join(["sh", "-c", _FENCE + AS_ROOT, "kit", *argv])
+    return quoted(["sh", "-c", _FENCE + AS_ROOT, "kit", *argv])
 
 
 def as_root(argv: Sequence[str]) -> str:
     """Return the command as text for the VM's shell. Commands are quoted here and nowhere else."""
-    return shlex.join(["sh", "-c", AS_ROOT, "kit", *argv])
+    return quoted(["sh", "-c", AS_ROOT, "kit", *argv])
+
+
+def quoted(argv: Sequence[str]) -> str:
+    """Return a command as text that every login shell reads alike.
+
+    Within single quotes, fish takes a backslash for the beginning of an escape. So backslashes stand apart, in double
+    quotes, where fish and sh read two of them as one.
+    """
+    return " ".join(map(_quoted_word, argv))
+
+
+def _quoted_word(word: str) -> str:
+    if "\\" not in word:
+        return shlex.quote(word)
+    parts = _BACKSLASHES.split(word)
+    doubled = [f'"{part * 2}"' if part.startswith("\\") else shlex.quote(part) for part in parts if part]
+    return "".join(doubled)
