@@ -34,7 +34,7 @@ class _Pattern:
 
 
 def ignored(text: bytes) -> Ignored:
-    """Return the test of a file with these patterns, a pattern a line. Raises ValueError with a line that is none."""
+    """Return the test of a file with these patterns, a pattern a line. Raises ValueError for an odd line."""
     lines = text.removeprefix(_BOM).split(b"\n")
     patterns = [pattern for line in lines if (pattern := _pattern(line.removesuffix(b"\r")))][::-1]
 

@@ -137,8 +137,8 @@ def as_root(argv: Sequence[str]) -> str:
 def quoted(argv: Sequence[str]) -> str:
     """Return a command as text that every login shell reads alike.
 
-    Within single quotes, fish takes a backslash for the beginning of an escape. So backslashes stand apart, in double
-    quotes, where fish and sh read two of them as one.
+    Within single quotes, fish takes a backslash for the beginning of an escape. So kit puts backslashes into double
+    quotes, in which fish and sh read two of them as one.
     """
     return " ".join(map(_quoted_word, argv))
 
