@@ -410,6 +410,15 @@ def test_a_held_lock_is_released_only_after_a_yes(flows: Flows, monkeypatch: pyt
     assert questions[0].startswith("ann@pc holds the lock of cluster kit since 2026-03-01T09:30:00Z (2 min ago)")
 
 
+def test_a_patch_that_is_cut_is_called_so(flows: Flows, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    patch = b"+caf\xe9".decode("utf-8", "surrogateescape")
+    flows.answers["show"] = ShownRun(record=RECORD, head="gpu1", log="/l", work="", diff=patch, diff_cut=True)
+    assert main(["runs", "show", "--diff"], environ={}) == 0
+    printed = capfdbinary.readouterr()
+    assert printed.out.endswith(b"+caf\xe9\n")
+    assert b"git apply cannot restore all of it" in printed.err
+
+
 def test_ranks_are_not_of_a_nodes_log(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "--nodes", "--rank", "1"], environ={}) == 2
     assert "are for the log of a run" in capsys.readouterr().err

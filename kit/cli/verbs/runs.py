@@ -39,6 +39,11 @@ def show(session: Session) -> int:
     if session.json:
         session.show("run", jsonout.shown_run(result))
     elif args.diff:
+        if result.diff_cut:
+            from kit.events import Warned
+
+            why = "the difference is longer than kit keeps, so git apply cannot restore all of it"
+            session.reporter.report(Warned(text=why, hint="take from it what you need by hand"))
         # Unchanged in a file or pipe, for git apply.
         session.close()
         if patch := text.diff(result):
