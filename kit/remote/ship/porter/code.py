@@ -53,7 +53,7 @@ class Cargo:
         if self._store.is_whole(self._digest):
             self.loaded = len(self.chain)
             self._store.touch(self._digest)
-        elif self._base and not self._store.is_whole(self._base):
+        elif self._base and not self._store.outlived(self._base):
             # A crash of this host may have cut its files. The pack would not bring them, so let everything come.
             raise Refused("base", "the snapshot {} is not here".format(self._base[:12]))
         return self.loaded

@@ -11,12 +11,14 @@ promises, unless the host has crashed since. Containers see the store read-only.
 import contextlib
 import hashlib
 import os
+import time
 from typing import List, Set
 
 from . import manifest, names
 
 # How many snapshots a host keeps. Above the upper number, the oldest go until the lower one is left.
 MOST, KEPT = 64, 48
+UPTIME = "/proc/uptime"
 
 
 class Store:
@@ -52,6 +54,23 @@ class Store:
             os.unlink(path)
         return whole
 
+    def outlived(self, digest: str) -> bool:
+        """Return whether a snapshot that was whole once still is. Only a crash of this host can have cut its files.
+
+        So its objects are looked at once after each start of the host, and not at each edit of code.
+        """
+        try:
+            used = os.stat(self.manifest(digest))
+            with open(UPTIME) as file:
+                booted = time.time() - float(file.read().split()[0])
+        except (OSError, ValueError, IndexError):
+            return self.is_whole(digest)
+        if used.st_size and used.st_mtime > booted:
+            return True
+        whole = self.is_whole(digest)
+        self.touch(digest)
+        return whole
+
     def touch(self, digest: str) -> None:
         """Let a snapshot stay when older ones go, because it is used."""
         with contextlib.suppress(OSError):
@@ -73,8 +92,8 @@ class Store:
         """Write a manifest, all of whose objects are here.
 
         If this host crashes now, objects may be cut though the manifest is there. To write all objects to the disk
-        before it could wait for gigabytes that ranks write. So `is_whole` compares the sizes whenever a ship relies on
-        a snapshot, and only the manifest goes to the disk.
+        before it could wait for gigabytes that ranks write. So sizes are compared when a ship relies on a snapshot
+        (`is_whole`, `outlived`), and only the manifest goes to the disk.
         """
         path = self.manifest(manifest.digest(text))
         names.private(os.path.dirname(path))

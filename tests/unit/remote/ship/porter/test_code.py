@@ -257,6 +257,8 @@ def test_a_base_that_a_crash_damaged_is_refused_once(host: Host, damage: str) ->
     path.write_bytes(b"")
     if damage == "an object is gone":
         path.unlink()
+    # The host has started again since.
+    os.utime(host.store / "manifests" / first, (1, 1))
     with pytest.raises(code.Refused, match="is not here") as refused:
         host.take(pack_of(after, TREE), second, first)
     # So kit sends everything.
@@ -267,6 +269,16 @@ def test_a_base_that_a_crash_damaged_is_refused_once(host: Host, damage: str) ->
     third: Tree = {**after, b"new.py": b""}
     host.take(pack_of(third, after), sha(manifest_of(third)), second)
     assert tree_of(host.seed("r2", sha(manifest_of(third)))) == third
+
+
+def test_the_objects_of_a_base_are_looked_at_once_after_a_start(host: Host) -> None:
+    after: Tree = {**TREE, b"train.py": b"print('again')\n"}
+    first = sha(manifest_of(TREE))
+    host.take(pack_of(TREE), first)
+    path = host.store / "manifests" / first
+    os.utime(path, (1, 1))
+    host.take(pack_of(after, TREE), sha(manifest_of(after)), first)
+    assert path.stat().st_mtime > 1
 
 
 def test_an_object_that_a_crash_cut_comes_again_with_another_snapshot(host: Host) -> None:
