@@ -31,7 +31,10 @@ case $3 in
 esac
 """,
     "apt-get": """
-[ "$1" = indextargets ] && { cat "$root/fake/sources"; exit 0; }
+if [ "$1" = indextargets ]; then
+  case $* in *ReleaseInfo=0*) cat "$root/fake/sources" ;; *) cat "$root/fake/origins" ;; esac
+  exit 0
+fi
 while [ "$1" != update ] && [ "$1" != install ]; do shift; done
 echo "$*" >>"$root/fake/log"
 [ ! -e "$root/fake/apt-$1-fails" ] || { cat "$root/fake/apt-$1-fails"; exit 100; }
@@ -133,6 +136,7 @@ class SetupHost:
         self.write("/fake/addresses", f"2: eth0    inet 10.0.0.{number}/24 scope global eth0\n")
         self.write("/fake/packages", "base-files 13 installed\n")
         self.write("/fake/sources", "")
+        self.write("/fake/origins", "")
         self.write("/fake/containers", "")
         self.write("/fake/manager", "none")
         self.write("/fake/sleep", "0.02")
@@ -173,6 +177,11 @@ class SetupHost:
         """Give it a GPU on the bus, with slow clocks once there is a driver."""
         self.write("/sys/bus/pci/devices/0000:17:00.0/vendor", "0x10de\n")
         self.write("/sys/bus/pci/devices/0000:17:00.0/class", "0x030200\n")
+        # Debian's own place. apt has not fetched its list yet.
+        file = "/etc/apt/sources.list.d/debian.sources"
+        key = "/usr/share/keyrings/debian-archive-keyring.pgp"
+        self.write(file, f"URIs: http://deb.example/debian\nSuites: trixie\nComponents: main\nSigned-By: {key}\n")
+        self.write("/fake/sources", f"source|http://deb.example/debian|trixie|main|{file}:1\n")
         self.write("/fake/gpus", "0, Disabled, 2619, 345, 2619, 1980\n")
 
     def run(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Completed:

@@ -332,13 +332,13 @@ def test_an_mtu_is_kept_in_the_way_of_the_network_manager(
 
 def test_a_host_with_a_gpu_gets_driver_toolkit_and_clocks(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_gpu()
-    vm.write("/fake/sources", "http://deb.example/debian trixie main\n")
     vm.write("/fake/fingerprint", "C95B321B61E88C1809C4F759DDCAE044F796ECB0")
     _key_server(vm)
     result = up(reporter, vm, *AREAS)
     assert result.hosts[0].waiting == ()
     assert vm.read("/etc/apt/sources.list.d/kit-non-free.sources").startswith(
-        "Types: deb\nURIs: http://deb.example/debian\nSuites: trixie\nComponents: non-free non-free-firmware\n"
+        "Types: deb\nURIs: http://deb.example/debian\nSuites: trixie\nComponents: contrib non-free non-free-firmware\n"
+        "Signed-By: /usr/share/keyrings/debian-archive-keyring.pgp\n"
     )
     assert "Unattended-Upgrade::Package-Blacklist" in vm.read("/etc/apt/apt.conf.d/90kit-nvidia")
     assert json.loads(vm.read("/etc/docker/daemon.json"))["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
@@ -351,6 +351,29 @@ def test_a_host_with_a_gpu_gets_driver_toolkit_and_clocks(reporter: Remembering,
     assert not vm.path("/etc/systemd/system/kit-gpu-clocks.service").exists()
     assert not vm.path("/etc/docker/daemon.json").exists()
     assert "systemctl disable --now kit-gpu-clocks.service" in vm.log
+
+
+def test_sources_of_packages_have_the_options_of_their_files(vm: SetupHost) -> None:
+    """apt has no name for them: kit reads them where apt says that the source is."""
+    folder = "/etc/apt/sources.list.d"
+    vm.write(
+        f"{folder}/a.sources",
+        "# a comment\n\nEnabled: no\nTypes: deb\nURIs: http://x/debian\n\n# more\nTypes: deb\nURIs: http://a/debian\n"
+        "signed-by:\n /k.pgp,\n /l.pgp\nTrusted: yes\n\nTypes: deb\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n",
+    )
+    vm.write(f"{folder}/b.list", "\ndeb [arch=amd64 signed-by=/n.gpg check-valid-until=no] https://b/ $(ARCH) /\n")
+    vm.write(
+        "/fake/sources",
+        f"source|http://a/debian/|trixie|main|{folder}/a.sources:2\nsource|http://c/|trixie|main|{folder}/a.sources:3\n"
+        f"source|https://b/||$(COMPONENT)|{folder}/b.list:2\n",
+    )
+    vm.write("/fake/origins", "origin|http://a/debian/|trixie|Debian\norigin|https://b/||$(ORIGIN)\n")
+    a, c, b = observe(SetupTransport(vm), ()).sources
+    assert (a.place, a.component, a.origin) == (("http://a/debian", "trixie"), "main", "Debian")
+    assert a.options == (("signed-by", "/k.pgp,/l.pgp"), ("trusted", "yes"))
+    assert (b.place, b.component, b.origin, b.file) == (("https://b", "/"), "", "", f"{folder}/b.list")
+    assert b.options == (("signed-by", "/n.gpg"), ("check-valid-until", "no"))
+    assert c.options == (("signed-by", "inline"),)
 
 
 def test_a_replaced_key_of_a_repository_is_refused(reporter: Remembering, vm: SetupHost) -> None:

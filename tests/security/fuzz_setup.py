@@ -27,7 +27,7 @@ pages 0
 interrupted docker.io
 nvidia-smi 550.163.01-2
 @@ m sources
-http://deb.example/debian trixie main
+http://deb.example/debian trixie main /etc/apt/sources.list - signed-by=/k.gpg trusted=yes
 @@ m docker
 path /usr/bin/docker
 engine 20.10.24+dfsg1

@@ -18,6 +18,25 @@ class SystemFile(Struct, frozen=True, kw_only=True):
     mode: str
 
 
+class Source(Struct, frozen=True, kw_only=True):
+    """A source of packages, one component of it. `file` names it, and `origin` is who made it, "" if apt does not know.
+
+    `options` are those that apt wants to be the same in all files that name this place, such as signed-by.
+    """
+
+    uri: str
+    suite: str
+    component: str
+    file: str = ""
+    origin: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return what apt takes for one place: two files with different options for it break apt."""
+        return self.uri.rstrip("/"), self.suite
+
+
 class Nic(Struct, frozen=True, kw_only=True):
     """A network interface. `unit` is the file by which systemd-networkd configures it, or ""."""
 
@@ -73,8 +92,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     """One observed host.
 
     `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps
-    each installed package that matters to its version. `sources` has URI, suite and component of each source of
-    packages. `docker` is the path of its client, with links resolved. `engine` and `compose` are versions, or "".
+    each installed package that matters to its version. `docker` is the path of its client, with links resolved. `engine` and `compose` are versions, or "".
     `engine_fault` is the engine's complaint if it is installed and does not answer. `pending`: kit wrote daemon.json,
     and was killed before the engine answered. `running` counts containers. `gpus_on_bus` counts NVIDIA's devices on
     the PCI bus. `driver` is the version of the loaded driver, or "". `driver_fault` is the complaint of nvidia-smi.
@@ -95,7 +113,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     apt: bool = False
     interrupted: bool = False
     packages: Mapping[str, str] = field(default_factory=dict)
-    sources: tuple[tuple[str, str, str], ...] = ()
+    sources: tuple[Source, ...] = ()
     docker: str = ""
     engine: str = ""
     compose: str = ""

@@ -5,11 +5,13 @@ No GPU is here: golden plans and stand-ins test this.
 
 from __future__ import annotations
 
+import re
+
 from kit.errors import KitError, StepError
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.setup.areas import Area
-from kit.model.setup.facts import SetupFacts
+from kit.model.setup.facts import SetupFacts, Source
 from kit.model.setup.paths import CLOCKS_UNIT, NON_FREE_SOURCES, NVIDIA_KEY, NVIDIA_SOURCES, UPGRADES
 from kit.model.setup.result import Remark
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, LoadDriver, StartUnit, VerifyEngine, WriteSystemFile
@@ -21,6 +23,9 @@ from kit.plan.setup.part import Part
 # The branch of the driver on Ubuntu, if kit.yaml names none: NVIDIA's long-term branch, which has GPUs from Pascal on.
 DRIVER = "580-server"
 _DEBIAN = ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
+_STABLE = ("stable", "oldstable", "oldoldstable")
+_TESTING = ("testing", "unstable", "sid")
+_DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")
 _HOLD = b"""// Made by kit setup. A driver that is replaced while it is loaded fails the next start of a container:
 // "Driver/library version mismatch". Upgrade it by hand: apt-get install, then a reboot.
 Unattended-Upgrade::Package-Blacklist {
@@ -65,7 +70,11 @@ def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
             part.problems.append(problem)
             return part
     if not works and not installed:
-        part.steps += _driver_steps(facts, spec)
+        try:
+            part.steps += _driver_steps(facts, spec)
+        except KitError as error:
+            part.problems.append(error)
+            return part
         part.waiting.append("the driver, if the kernel cannot load it now")
     elif not works:
         part.waiting.append(f"the driver: {facts.driver_fault or 'its module is not loaded'}")
@@ -90,9 +99,9 @@ def _driver_steps(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     cloud = "cloud-" if "-cloud-" in facts.kernel else ""
     headers = f"linux-headers-{cloud}{facts.arch}"
     before: list[Step] = []
-    text = _non_free(facts)
+    text = _debian_sources(facts)
     if text is not None and not facts.has(NON_FREE_SOURCES, _revealed(text)):
-        reason = "Debian's driver is in the component non-free"
+        reason = "Debian's driver and its tools are in contrib and non-free"
         before = [WriteSystemFile(area="driver", path=NON_FREE_SOURCES, content=text, why=reason)]
     install = InstallPackages(area="driver", packages=(headers, *_DEBIAN), why=why)
     return [*before, install, LoadDriver(why="it was installed")]
@@ -107,21 +116,72 @@ def _flavour(facts: SetupFacts) -> str:
     return f"{flavour}-hwe-{facts.version}" if newer and flavour in ("generic", "lowlatency") else flavour
 
 
-def _non_free(facts: SetupFacts) -> bytes | Secret | None:
-    """Return a file of sources with non-free, from the same places as main; None if the host has the component."""
-    if any(component == "non-free" for _, _, component in facts.sources):
-        return None
-    places: dict[str, list[str]] = {}
-    for uri, suite, component in facts.sources:
-        # A backport of the driver needs a newer kernel than the host may have.
-        if component == "main" and not suite.endswith("-backports"):
-            places.setdefault(uri, []).append(suite)
+def _debian_sources(facts: SetupFacts) -> bytes | Secret | None:
+    """Return a file of sources with the components of the driver that the host lacks, from the places of its main.
+
+    None if it lacks none. Raises StepError if kit cannot name the places.
+    """
+    components: dict[tuple[str, str], set[str]] = {}
+    own: list[Source] = []
+    for source in facts.sources:
+        if source.file != NON_FREE_SOURCES:
+            components.setdefault(source.place, set()).add(source.component)
+            if source.component == "main" and _is_debians(facts, source):
+                own.append(source)
+    if not own:
+        raise _no_place(facts, "apt on this host names no source of Debian with the component main")
+    # What fits into one entry: the same options, and the same components to add.
+    entries: dict[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]], list[str]] = {}
+    for source in own:
+        missing = tuple(name for name in _components(facts) if name not in components[source.place])
+        if not missing:
+            continue
+        if ("signed-by", "inline") in source.options:
+            raise _no_place(facts, f"{source.file} has the key of Debian in itself, and kit cannot name it elsewhere")
+        suites = entries.setdefault((source.uri, missing, source.options), [])
+        if source.suite not in suites:
+            suites.append(source.suite)
     text = "\n".join(
-        f"Types: deb\nURIs: {uri}\nSuites: {' '.join(suites)}\nComponents: non-free non-free-firmware\n"
-        "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
-        for uri, suites in places.items()
+        f"Types: deb\nURIs: {uri}\nSuites: {' '.join(suites)}\nComponents: {' '.join(missing)}\n"
+        # apt reads no source at all if two files name one place with different options.
+        + "".join(f"{'-'.join(word.capitalize() for word in key.split('-'))}: {value}\n" for key, value in options)
+        for (uri, missing, options), suites in entries.items()
     )
+    if not text:
+        return None
     return Secret(text.encode()) if "@" in text else text.encode()
+
+
+def _components(facts: SetupFacts) -> tuple[str, ...]:
+    """Return the components that have the driver, what it depends on, and its firmware."""
+    # Debian 11 has firmware in non-free. Debian's testing has no version.
+    firmware = not facts.version or packages.major(facts.version) >= (12,)
+    return ("contrib", "non-free", *(["non-free-firmware"] if firmware else []))
+
+
+def _is_debians(facts: SetupFacts, source: Source) -> bool:
+    """Return whether the source is Debian itself, and of this release. Others call their component main, too."""
+    # A backport of the driver needs a newer kernel than the host may have.
+    release = source.suite.removesuffix("/updates").removesuffix("-updates").removesuffix("-security")
+    names = (facts.codename, *(_STABLE if facts.version else _TESTING))
+    if release not in names:
+        return False
+    if source.origin:
+        return source.origin == "Debian"
+    # apt has not fetched its list yet. Debian's keyring signs it, or apt's default, as on old and cloud images.
+    key = dict(source.options).get("signed-by", "")
+    if key:
+        return "/debian-archive-" in key
+    return bool(_DEBIANS_PATH.search(source.uri))
+
+
+def _no_place(facts: SetupFacts, text: str) -> StepError:
+    wanted = " ".join(_components(facts))
+    return StepError(
+        f"{text}: the driver is in Debian's {wanted}",
+        hint=f"see: kit ssh {facts.host.name} -- apt-get update; or add {wanted} to its sources, then: kit setup",
+        host=facts.host.name,
+    )
 
 
 def _revealed(content: bytes | Secret) -> bytes:

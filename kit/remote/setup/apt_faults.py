@@ -6,6 +6,7 @@ import re
 
 from kit.model import names
 
+_COMPONENT = "enable the component that has it (universe or restricted on Ubuntu, contrib or non-free on Debian), then: kit setup"
 # (what the log has, what it means, what to type). The first that fits is the cause.
 _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
@@ -61,12 +62,12 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
         r"E: Unable to locate package (\S+)",
         "no repository of the host has the package {0}",
-        "enable the component that has it (universe on Ubuntu, main on Debian), then: kit setup",
+        _COMPONENT,
     ),
     (
         r"E: Package '(\S+)' has no installation candidate",
         "no repository of the host has the package {0}",
-        "enable the component that has it (universe on Ubuntu, main on Debian), then: kit setup",
+        _COMPONENT,
     ),
     (
         r"(?:dpkg: error processing (?:package|archive) (\S+)|Errors were encountered while processing:\s*(\S+))",

@@ -12,7 +12,7 @@ from typing import Literal
 from kit.errors import StepError
 from kit.model.answer import OddAnswer, answer_of, number
 from kit.model.host import Host
-from kit.model.setup.facts import GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, SystemFile
+from kit.model.setup.facts import GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
 from kit.model.setup.paths import FILES
 from kit.remote.cluster.observe import interfaces_of
 from kit.remote.setup.programs import program
@@ -23,6 +23,7 @@ TIMEOUT_S = 150.0
 MOST_BYTES = 8 * 2**20
 _MOST_LINES = 5000
 _WORD = re.compile(r"[\x21-\x7e]{1,200}")
+_SOURCE = re.compile(r"[\x21-\x7e]{1,500}(?: [\x21-\x7e]{1,500}){4,16}")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+~:-]{0,60}")
 
 
@@ -80,7 +81,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         apt="apt" in system,
         interrupted=interrupted,
         packages=packages,
-        sources=tuple((a, b, c) for a, b, c in (line.split(" ") for line in parts.get("sources", ()) if _three(line))),
+        sources=tuple(_source(line) for line in parts.get("sources", ()) if _SOURCE.fullmatch(line)),
         docker=_text(docker.get("path")),
         engine=_version(docker.get("engine")),
         compose=_version((docker.get("compose") or "").removeprefix("v")),
@@ -143,9 +144,11 @@ def _text(value: str | None) -> str:
     return (value or "")[:300]
 
 
-def _three(line: str) -> bool:
+def _source(line: str) -> Source:
     words = line.split(" ")
-    return len(words) == 3 and all(_WORD.fullmatch(word) for word in words)
+    uri, suite, component, file, origin = ("" if word == "-" else word for word in words[:5])
+    options = tuple((key, value) for key, _, value in (word.partition("=") for word in words[5:]))
+    return Source(uri=uri, suite=suite, component=component, file=file, origin=origin, options=options)
 
 
 def _packages(lines: Sequence[str]) -> tuple[bool, dict[str, str]]:

@@ -26,7 +26,62 @@ dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\n' 2>/dev/null | awk
   $3 == "installed" && $1 ~ /^(docker|containerd|moby|podman-docker|nvidia|libnvidia|cuda-drivers|linux-modules-nvidia|unattended-upgrades$)/ {print $1, $2}'
 if ls "$root"/var/lib/dpkg/updates/* >/dev/null 2>&1; then echo 'interrupted dpkg'; fi
 section sources
-apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null | sort -u | head -n 200
+# Without ReleaseInfo, apt also names sources whose lists it has not fetched yet. With it, apt knows their origin.
+# Prints `URI SUITE COMPONENT FILE ORIGIN [OPTION=VALUE]...`, and - for what there is not. apt has no name for options
+# of a source, so they come from its file: they must be the same wherever the place is named, or apt stops.
+{
+  apt-get indextargets --format 'origin|$(REPO_URI)|$(RELEASE)|$(ORIGIN)' 'Created-By: Packages' 2>/dev/null | sort -u
+  apt-get indextargets -o APT::Get::IndexTargets::ReleaseInfo=0 --format \
+    'source|$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SOURCESENTRY)' 'Created-By: Packages' 2>/dev/null | sort -u
+} | awk -F '|' -v root="$root" '
+  BEGIN {
+    names = "signed-by trusted check-valid-until valid-until-min valid-until-max check-date date-max-future snapshot"
+    count = split(names " allow-insecure allow-weak allow-downgrade-to-insecure", words, " ")
+    for (i = 1; i <= count; i++) wanted[words[i]] = 1
+  }
+  function word(text) {
+    gsub(/[ \t]+/, "_", text)
+    return text == "" || text ~ /^\$\(/ ? "-" : text
+  }
+  function option(key, value) {
+    key = tolower(key)
+    if (!(key in wanted)) return ""
+    if (value ~ /BEGIN PGP/) value = "inline"
+    sub(/^[ \t]+/, "", value); sub(/[ \t]+$/, "", value)
+    gsub(/[ \t]*,[ \t]*|[ \t]+/, ",", value)
+    return " " key "=" value
+  }
+  # The entry of that number: a line of a .list, a paragraph of a .sources.
+  function options(entry,    file, number, path, line, at, inside, key, value, parts, i, n, all) {
+    n = match(entry, /:[0-9]+$/)
+    file = substr(entry, 1, n - 1); number = substr(entry, n + 1) + 0; path = root file
+    at = inside = 0; all = key = value = ""
+    while ((getline line <path) > 0) {
+      if (file !~ /\.sources$/) {
+        if (++at != number || !match(line, /\[[^]]*\]/)) continue
+        n = split(substr(line, RSTART + 1, RLENGTH - 2), parts, /[ \t]+/)
+        for (i = 1; i <= n; i++) if ((at = index(parts[i], "=")) > 1) all = all option(substr(parts[i], 1, at - 1), substr(parts[i], at + 1))
+        break
+      }
+      if (line ~ /^#/) continue
+      if (line ~ /^[ \t]*$/) { inside = 0; continue }
+      if (!inside) { inside = 1; at++ }
+      if (at < number) continue
+      if (at > number) break
+      if (line ~ /^[ \t]/) { value = value " " line; continue }
+      if (key != "") all = all option(key, value)
+      n = index(line, ":"); key = substr(line, 1, n - 1); value = substr(line, n + 1)
+    }
+    close(path)
+    if (key != "") all = all option(key, value)
+    return all
+  }
+  $1 == "origin" {origin[$2, $3] = $4; next}
+  {
+    if (!($5 in known)) known[$5] = options($5)
+    file = $5; sub(/:[0-9]+$/, "", file)
+    print word($2), $3 == "" ? "/" : word($3), word($4), word(file), word(origin[$2, $3]) known[$5]
+  }' | head -n 200
 
 section docker
 if [ -e "$state/daemon.json.before" ] || [ -e "$state/daemon.json.before.absent" ]; then echo 'pending yes'; fi

@@ -10,17 +10,25 @@ from kit.cli.text.plan import setup_plan as text_of
 from kit.config.validate import spec_from
 from kit.model.plan import Plan
 from kit.model.setup.areas import AREAS, Area
-from kit.model.setup.facts import Nic, SavedFile, SavedValue, SetupFacts, SystemFile
-from kit.model.setup.paths import DAEMON_JSON, FILES
+from kit.model.setup.facts import Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
+from kit.model.setup.paths import DAEMON_JSON, FILES, NON_FREE_SOURCES
 from kit.model.setup.result import Draft
-from kit.model.setup.steps import ConfigureEngine, InstallPackages, Reboot
+from kit.model.setup.steps import ConfigureEngine, InstallPackages, Reboot, WriteSystemFile
 from kit.plan.setup import daemon
 from kit.plan.setup.setup import setup_plan
 from kit.plan.setup.undo import undo_plan
 from tests.fakes.facts import host, interfaces
 from tests.fakes.golden import check_golden
 
-SOURCES = (("http://deb.example/debian", "trixie", "main"), ("http://deb.example/debian", "trixie-updates", "main"))
+SIGNED = (("signed-by", "/usr/share/keyrings/debian-archive-keyring.pgp"),)
+
+
+def source(uri: str, suite: str, component: str = "main", **more: Any) -> Source:
+    values: dict[str, Any] = {"file": "/etc/apt/sources.list.d/debian.sources", "origin": "Debian", "options": SIGNED}
+    return Source(uri=uri, suite=suite, component=component, **{**values, **more})
+
+
+SOURCES = (source("http://deb.example/debian", "trixie"), source("http://deb.example/debian", "trixie-updates"))
 DEBIAN: dict[str, Any] = {
     "os": "debian",
     "version": "13",
@@ -28,7 +36,13 @@ DEBIAN: dict[str, Any] = {
     "name": "Debian GNU/Linux 13 (trixie)",
     "sources": SOURCES,
 }
-BOOKWORM: dict[str, Any] = {**DEBIAN, "version": "12", "codename": "bookworm", "name": "Debian GNU/Linux 12 (bookworm)"}
+BOOKWORM: dict[str, Any] = {
+    **DEBIAN,
+    "version": "12",
+    "codename": "bookworm",
+    "name": "Debian GNU/Linux 12 (bookworm)",
+    "sources": (source("http://deb.example/debian", "bookworm"),),
+}
 UBUNTU: dict[str, Any] = {
     "os": "ubuntu",
     "version": "24.04",
@@ -160,6 +174,76 @@ def test_the_drivers_packages_fit_the_kernel() -> None:
         facts(**{**UBUNTU, "kernel": "6.14.0-1015-aws"}, gpus_on_bus=1), areas=("driver",), setup={"driver": "570"}
     )
     assert packages(aws.plan)[0][-1] == "linux-modules-nvidia-570-aws"
+
+
+def sources_of(**more: Any) -> str:
+    """Return the file of sources that kit would write for the driver, "" for none."""
+    plan = draft(facts(gpus_on_bus=1, **more), areas=("driver",)).plan
+    written = [s.content for _, s in plan.steps() if isinstance(s, WriteSystemFile) and s.path == NON_FREE_SOURCES]
+    (content,) = written or [b""]
+    return (content if isinstance(content, bytes) else content.reveal()).decode()
+
+
+@pytest.mark.parametrize(
+    ("release", "there", "missing"),
+    [
+        (DEBIAN, (), "contrib non-free non-free-firmware"),
+        (DEBIAN, ("non-free-firmware",), "contrib non-free"),
+        (DEBIAN, ("non-free", "non-free-firmware"), "contrib"),
+        (DEBIAN, ("contrib", "non-free", "non-free-firmware"), ""),
+        ({**BOOKWORM, "version": "11", "codename": "bullseye"}, (), "contrib non-free"),
+        ({**DEBIAN, "version": "", "codename": "forky"}, ("contrib",), "non-free non-free-firmware"),
+    ],
+)
+def test_the_driver_needs_components_of_debian(release: dict[str, Any], there: tuple[str, ...], missing: str) -> None:
+    suite = release["codename"] if release["version"] else "testing"
+    sources = tuple(source("http://deb.example/debian", suite, component) for component in ("main", *there))
+    text = sources_of(**{**release, "sources": sources})
+    assert [line for line in text.splitlines() if line.startswith("Components")] == (
+        [f"Components: {missing}"] if missing else []
+    )
+
+
+def test_sources_of_the_driver_have_the_options_of_debians_own() -> None:
+    """apt reads no source at all if two files name one place with different options."""
+    old = source("http://a/debian", "trixie", origin="", options=())
+    new = source("http://b/debian", "trixie", options=(("signed-by", "/k.pgp"), ("check-valid-until", "no")))
+    assert sources_of(sources=(old, new)) == (
+        "Types: deb\nURIs: http://a/debian\nSuites: trixie\nComponents: contrib non-free non-free-firmware\n\n"
+        "Types: deb\nURIs: http://b/debian\nSuites: trixie\nComponents: contrib non-free non-free-firmware\n"
+        "Signed-By: /k.pgp\nCheck-Valid-Until: no\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        source("https://pkgs.tailscale.com/stable/debian", "trixie", origin="Tailscale"),
+        source("https://pkgs.tailscale.com/stable/debian", "trixie", origin="", options=(("signed-by", "/t.gpg"),)),
+        source("https://packages.cloud.google.com/apt", "cloud-sdk-trixie", origin="", options=()),
+        source("https://apt.releases.hashicorp.com", "trixie", origin="", options=()),
+        source("http://deb.example/debian", "trixie-backports"),
+        source("http://deb.example/debian", "sid"),
+    ],
+    ids=["origin", "key", "suite", "path", "backports", "release"],
+)
+def test_other_repositories_are_no_place_of_the_driver(other: Source) -> None:
+    assert sources_of(sources=(*SOURCES, other)) == sources_of(sources=SOURCES)
+    assert "names no source of Debian" in problem(facts(gpus_on_bus=1, sources=(other,)), "driver")
+
+
+def test_sources_that_kit_cannot_repeat_are_named() -> None:
+    """The fresh list of a host without sources, and a key inside a file, must not become a broken file."""
+    assert "names no source of Debian" in problem(facts(gpus_on_bus=1, sources=()), "driver")
+    inline = source("http://deb.example/debian", "trixie", options=(("signed-by", "inline"),))
+    assert "has the key of Debian in itself" in problem(facts(gpus_on_bus=1, sources=(inline,)), "driver")
+
+
+def test_sources_of_the_driver_are_written_once() -> None:
+    text = sources_of(sources=SOURCES)
+    own = source("http://deb.example/debian", "trixie", "contrib", file=NON_FREE_SOURCES)
+    file = {NON_FREE_SOURCES: SystemFile(content=text.encode(), mode="644")}
+    assert sources_of(sources=(*SOURCES, own), files=file) == ""
 
 
 def test_a_host_without_a_gpu_gets_nothing_of_nvidia() -> None:
