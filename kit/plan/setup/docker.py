@@ -38,6 +38,8 @@ def repository(facts: SetupFacts) -> Repository:
         key=DOCKER_KEY,
         fingerprint="9DC858229FC7DD38854AE2D88D81803C0EBFCD88",
         sources=DOCKER_SOURCES,
+        uri=base,
+        suite=facts.codename,
         text=text,
     )
 

@@ -198,6 +198,8 @@ def toolkit_repository(facts: SetupFacts) -> Repository:
         key=NVIDIA_KEY,
         fingerprint="C95B321B61E88C1809C4F759DDCAE044F796ECB0",
         sources=NVIDIA_SOURCES,
+        uri=f"{base}/stable/deb/{facts.arch}",
+        suite="/",
         text=f"Types: deb\nURIs: {base}/stable/deb/{facts.arch}\nSuites: /\nSigned-By: {NVIDIA_KEY}\n",
     )
 

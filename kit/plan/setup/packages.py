@@ -19,10 +19,16 @@ class Repository(Struct, frozen=True, kw_only=True):
     key: str
     fingerprint: str
     sources: str
+    uri: str
+    suite: str
     text: str
 
     def steps(self, facts: SetupFacts) -> list[Step]:
         """Return the steps that make the host know the repository; none if it does."""
+        place = (self.uri, self.suite)
+        # With another key of the same place, apt would read no source at all.
+        if any(source.place == place and source.file != self.sources for source in facts.sources):
+            return []
         if facts.has(self.sources, self.text.encode()) and self.key in facts.files:
             return []
         why = f"{self.whose} repository is not among its sources"

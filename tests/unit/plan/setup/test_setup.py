@@ -246,6 +246,29 @@ def test_sources_of_the_driver_are_written_once() -> None:
     assert sources_of(sources=(*SOURCES, own), files=file) == ""
 
 
+@pytest.mark.parametrize(
+    ("uri", "suite", "area", "more"),
+    [
+        ("https://download.docker.com/linux/debian/", "bookworm", "docker", BOOKWORM),
+        ("https://nvidia.github.io/libnvidia-container/stable/deb/amd64/", "/", "toolkit", {"engine": "26"}),
+    ],
+)
+def test_a_repository_that_the_host_has_is_used_with_its_own_key(
+    uri: str, suite: str, area: Area, more: dict[str, Any]
+) -> None:
+    def kinds(*sources: Source) -> list[str]:
+        one = facts(gpus_on_bus=1, **{**more, "sources": sources})
+        return [step.kind for _, step in draft(one, areas=(area,)).plan.steps()]
+
+    own = source(uri, suite, "stable", file="/etc/apt/sources.list.d/docker.list", options=(("signed-by", "/d.asc"),))
+    assert "FetchKey" in kinds()
+    assert "FetchKey" in kinds(source(uri, "trixie", "stable"))
+    assert not {"FetchKey", "WriteSystemFile"} & set(kinds(own))
+    # kit's own file, whose key is gone.
+    ours = "/etc/apt/sources.list.d/" + ("kit-docker" if area == "docker" else "kit-nvidia") + ".sources"
+    assert "FetchKey" in kinds(source(uri, suite, "stable", file=ours))
+
+
 def test_a_host_without_a_gpu_gets_nothing_of_nvidia() -> None:
     assert draft(facts(engine="26", compose="2"), areas=("driver", "toolkit", "clocks")).plan.empty
 
