@@ -187,6 +187,7 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
     [
         ("update", "Err:1 http://deb.example x\n  Temporary failure resolving 'deb.example'", "resolve the name deb"),
         ("update", "E: Failed to fetch http://deb.example/x  407  Proxy Authentication Required", "apt's proxy ref"),
+        ("update", "E: Conflicting values set for option Signed-By regarding source http://x", "the same repository wi"),
         ("update", "E: Failed to fetch http://deb.example/dists/x/Release  404  Not Found", "does not exist .404"),
         ("install", "E: Unable to locate package docker.io", "no repository of the host has the package docker.io"),
         ("install", "E: You don't have enough free space in /var/cache/apt/archives/.", "its disk is full"),
@@ -359,7 +360,8 @@ def test_sources_of_packages_have_the_options_of_their_files(vm: SetupHost) -> N
     vm.write(
         f"{folder}/a.sources",
         "# a comment\n\nEnabled: no\nTypes: deb\nURIs: http://x/debian\n\n# more\nTypes: deb\nURIs: http://a/debian\n"
-        "signed-by:\n /k.pgp,\n /l.pgp\nTrusted: yes\n\nTypes: deb\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n",
+        "signed-by:\n /k.pgp,\n /l.pgp\nTrusted: yes\n\n"
+        "Types: deb\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n",
     )
     vm.write(f"{folder}/b.list", "\ndeb [arch=amd64 signed-by=/n.gpg check-valid-until=no] https://b/ $(ARCH) /\n")
     vm.write(

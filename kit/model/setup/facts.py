@@ -92,8 +92,8 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     """One observed host.
 
     `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps
-    each installed package that matters to its version. `docker` is the path of its client, with links resolved. `engine` and `compose` are versions, or "".
-    `engine_fault` is the engine's complaint if it is installed and does not answer. `pending`: kit wrote daemon.json,
+    each installed package that matters to its version. `docker` is the path of its client, with links resolved.
+    `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does not answer. `pending`: kit wrote daemon.json,
     and was killed before the engine answered. `running` counts containers. `gpus_on_bus` counts NVIDIA's devices on
     the PCI bus. `driver` is the version of the loaded driver, or "". `driver_fault` is the complaint of nvidia-smi.
     `pages` counts reserved pages of 1 GiB, None if the processor or the kernel has none. `boot_pages`: the running

@@ -6,7 +6,10 @@ import re
 
 from kit.model import names
 
-_COMPONENT = "enable the component that has it (universe or restricted on Ubuntu, contrib or non-free on Debian), then: kit setup"
+_COMPONENT = (
+    "enable the component that has it (universe or restricted on Ubuntu, main, contrib or non-free on Debian), "
+    "then: kit setup"
+)
 # (what the log has, what it means, what to type). The first that fits is the cause.
 _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
@@ -43,6 +46,11 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         r"The repository '([^']+)' does not have a Release file",
         "the repository {0} does not exist",
         "check the host's sources of packages: kit ssh {host} -- apt-get update",
+    ),
+    (
+        r"E: (Conflicting values set for option .*)",
+        "two files name the same repository with different options: {0}",
+        "make them the same, or remove one: kit ssh {host} -- ls /etc/apt/sources.list.d",
     ),
     (
         r"((?:NO_PUBKEY|EXPKEYSIG) \w+|The following signatures .*)",
