@@ -26,16 +26,17 @@ _DEBIAN = ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-ptxjitcomp
 _STABLE = ("stable", "oldstable", "oldoldstable")
 _TESTING = ("testing", "unstable", "sid")
 _DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")
-_HOLD = b"""// Made by kit setup. A driver that is replaced while it is loaded fails the next start of a container:
+_HOLD = """// Made by kit setup. A driver that is replaced while it is loaded fails the next start of a container:
 // "Driver/library version mismatch". Upgrade it by hand: apt-get install, then a reboot.
-Unattended-Upgrade::Package-Blacklist {
-  "nvidia-";
-  "libnvidia-";
-  "libcuda1";
-  "linux-modules-nvidia-";
-  "cuda-drivers";
-};
 """
+_HOLD_KERNEL = """// The same for the kernel: Ubuntu's modules of the driver are packages for one kernel each, and the
+// next kernel has no driver without its own. Upgrade both together: apt-get dist-upgrade, then a reboot.
+"""
+# unattended-upgrades compares the beginnings of names.
+_HELD = ("nvidia-", "libnvidia-", "libcuda1", "linux-modules-nvidia-", "cuda-drivers")
+_HELD_KERNEL = ("linux-image-", "linux-modules-", "linux-headers-", "linux-virtual")
+# 580, 580-server, 580-open and 580-server-open, in packages that a driver from Ubuntu's modules has.
+_BRANCH = re.compile(r"(?:linux-modules-nvidia|nvidia-headless-no-dkms)-([0-9]+(?:-server)?(?:-open)?)(?:-|$)")
 # nvidia-smi prints memory, graphics in MHz. A GPU that refuses application clocks keeps its own.
 _CLOCKS = b"""# Made by kit setup.
 [Unit]
@@ -76,12 +77,47 @@ def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
             part.problems.append(error)
             return part
         part.waiting.append("the driver, if the kernel cannot load it now")
+    elif not works and (lacking := _lacking_modules(facts)):
+        why = f"its kernel {facts.kernel} has no module of the driver"
+        part.steps += [InstallPackages(area="driver", packages=lacking, why=why), LoadDriver(why="it was installed")]
+        part.waiting.append("the driver, if the kernel cannot load it now")
     elif not works:
         part.waiting.append(f"the driver: {facts.driver_fault or 'its module is not loaded'}")
-    if facts.apt and not facts.has(UPGRADES, _HOLD):
+    hold = _hold(facts, kernel=facts.os == "ubuntu" and (bool(_branch(facts)) or not (works or installed)))
+    if facts.apt and not facts.has(UPGRADES, hold):
         why = "an unattended upgrade of the driver breaks the next start of a container"
-        part.steps.append(WriteSystemFile(area="driver", path=UPGRADES, content=_HOLD, why=why))
+        part.steps.append(WriteSystemFile(area="driver", path=UPGRADES, content=hold, why=why))
     return part
+
+
+def _hold(facts: SetupFacts, *, kernel: bool) -> bytes:
+    """Return the file that keeps unattended upgrades from the driver, and from a kernel whose module is a package."""
+    # The package that brings the next kernel: linux-generic, which also begins linux-generic-hwe-24.04.
+    names = (*_HELD, *_HELD_KERNEL, f"linux-{_flavor(facts)}") if kernel else _HELD
+    lines = "".join(f'  "{name}";\n' for name in names)
+    text = f"{_HOLD}{_HOLD_KERNEL if kernel else ''}Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
+    return text.encode()
+
+
+def _branch(facts: SetupFacts) -> str:
+    """Return the branch of a driver that uses Ubuntu's modules, or "". One that dkms builds needs no such package."""
+    if facts.os != "ubuntu" or any(name.startswith("nvidia-dkms-") for name in facts.packages):
+        return ""
+    return next((match[1] for name in facts.packages if (match := _BRANCH.match(name))), "")
+
+
+def _modules(facts: SetupFacts, branch: str) -> tuple[str, str]:
+    """Return the package of the running kernel's modules, and the one that brings those of later kernels."""
+    return f"linux-modules-nvidia-{branch}-{facts.kernel}", f"linux-modules-nvidia-{branch}-{_series(facts)}"
+
+
+def _lacking_modules(facts: SetupFacts) -> tuple[str, ...]:
+    """Return what is missing if the driver has no module for the running kernel: the kernel was upgraded without it."""
+    branch = _branch(facts)
+    modules = _modules(facts, branch)
+    if not branch or modules[0] in facts.packages:
+        return ()
+    return tuple(name for name in modules if name not in facts.packages)
 
 
 def _driver_steps(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
@@ -90,30 +126,35 @@ def _driver_steps(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
         branch = spec.driver or DRIVER
         names = [
             f"nvidia-headless-no-dkms-{branch}",
-            f"nvidia-utils-{branch}",
-            f"linux-modules-nvidia-{branch}-{facts.kernel}",
+            # The programs are the same for both kinds of modules.
+            f"nvidia-utils-{branch.removesuffix('-open')}",
+            *_modules(facts, branch),
         ]
-        # The running kernel's modules, and the package that brings those of later kernels.
-        names.append(f"linux-modules-nvidia-{branch}-{_flavour(facts)}")
         return [InstallPackages(area="driver", packages=tuple(names), why=why), LoadDriver(why="it was installed")]
-    cloud = "cloud-" if "-cloud-" in facts.kernel else ""
-    headers = f"linux-headers-{cloud}{facts.arch}"
+    kind = next((f"{word}-" for word in ("cloud", "rt") if f"-{word}-" in facts.kernel), "")
+    # Debian has headers of its newest kernel only. With that kernel, one reboot brings a kernel with the module.
+    kernel = (f"linux-image-{kind}{facts.arch}", f"linux-headers-{kind}{facts.arch}")
     before: list[Step] = []
     text = _debian_sources(facts)
     if text is not None and not facts.has(NON_FREE_SOURCES, _revealed(text)):
         reason = "Debian's driver and its tools are in contrib and non-free"
         before = [WriteSystemFile(area="driver", path=NON_FREE_SOURCES, content=text, why=reason)]
-    install = InstallPackages(area="driver", packages=(headers, *_DEBIAN), why=why)
+    install = InstallPackages(area="driver", packages=(*kernel, *_DEBIAN), why=why)
     return [*before, install, LoadDriver(why="it was installed")]
 
 
-def _flavour(facts: SetupFacts) -> str:
-    """Return the flavor of Ubuntu's kernel, as metapackages spell it: generic, generic-hwe-22.04, aws."""
-    flavour = facts.kernel.rpartition("-")[2]
+def _flavor(facts: SetupFacts) -> str:
+    """Return the flavor of Ubuntu's kernel, which follows version and number: generic, aws, nvidia-64k."""
+    return facts.kernel.split("-", 2)[-1]
+
+
+def _series(facts: SetupFacts) -> str:
+    """Return the flavor as metapackages spell it: generic, generic-hwe-22.04, aws."""
+    flavor = _flavor(facts)
     release = {"22.04": (5, 15), "24.04": (6, 8)}.get(facts.version)
     number = packages.major(".".join(facts.kernel.split("-")[0].split(".")[:2]))
     newer = release is not None and number > release
-    return f"{flavour}-hwe-{facts.version}" if newer and flavour in ("generic", "lowlatency") else flavour
+    return f"{flavor}-hwe-{facts.version}" if newer and flavor.startswith(("generic", "lowlatency")) else flavor
 
 
 def _debian_sources(facts: SetupFacts) -> bytes | Secret | None:

@@ -5,9 +5,9 @@ A round is an area, and in it all hosts work side by side. Hosts reboot one afte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from kit.errors import KitError
+from kit.errors import KitError, StepError
 from kit.model.plan import HostPlan, Round, Step, plan_of
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.facts import SetupFacts
@@ -36,8 +36,12 @@ def setup_plan(
     *,
     reboot: bool = False,
     own_boot_id: str = "",
+    rebooted: Collection[str] = (),
 ) -> tuple[Draft, list[KitError]]:
-    """Return the plan and everything that prevents it. kit never reboots the machine with `own_boot_id`, its own."""
+    """Return the plan and everything that prevents it. kit never reboots the machine with `own_boot_id`, its own.
+
+    It does not reboot the hosts in `rebooted` again, either.
+    """
     chosen = tuple(area for area in AREAS if area in areas)
     parts = {facts.host.name: {area: _part(area, facts, spec, chosen) for area in chosen} for facts in observed}
     problems = _once([problem for areas_ in parts.values() for part in areas_.values() for problem in part.problems])
@@ -54,10 +58,27 @@ def setup_plan(
     names = [facts.host.name for facts in observed]
     plan = plan_of(spec.name, names, rounds)
     if plan.empty and reboot:
-        rounds, refused = _reboots(observed, waiting, own_boot_id)
+        wait = {host: reasons for host, reasons in waiting.items() if host not in rebooted}
+        rounds, refused = _reboots(observed, wait, own_boot_id)
         remarks += refused
         plan = plan_of(spec.name, names, rounds)
     return Draft(plan=plan, waiting=waiting, remarks=tuple(remarks)), problems
+
+
+def useless_reboots(result: Draft, rebooted: Collection[str]) -> list[KitError]:
+    """Return an error for each of these hosts that still waits for a reboot."""
+    return [_useless_reboot(host, reasons) for host, reasons in result.waiting.items() if host in rebooted]
+
+
+def _useless_reboot(host: str, reasons: Sequence[str]) -> KitError:
+    driver = any("driver" in reason for reason in reasons)
+    # A module that was not built for this kernel, one that Secure Boot refuses, or one that does not know the GPU.
+    where = "dkms status; mokutil --sb-state; dmesg | grep -i nvidia" if driver else "cat /proc/cmdline; free -g"
+    return StepError(
+        f"a reboot did not help: {'; '.join(reasons)}",
+        hint=f"look at the host: kit ssh {host}, then: {where}",
+        host=host,
+    )
 
 
 def _part(area: Area, facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Part:

@@ -68,6 +68,11 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "install your proxy's CA on the host: update-ca-certificates",
     ),
     (
+        r"E: Unable to locate package (linux-modules-nvidia-[0-9]\S*)",
+        "no repository of the host has {0}: repositories have only the newest kernels",
+        "upgrade its kernel (kit ssh {host} -- apt-get dist-upgrade), reboot it, then: kit setup",
+    ),
+    (
         r"E: Unable to locate package (\S+)",
         "no repository of the host has the package {0}",
         _COMPONENT,

@@ -11,7 +11,7 @@ from kit.config.validate import spec_from
 from kit.model.plan import Plan
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.facts import Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
-from kit.model.setup.paths import DAEMON_JSON, FILES, NON_FREE_SOURCES
+from kit.model.setup.paths import DAEMON_JSON, FILES, NON_FREE_SOURCES, UPGRADES
 from kit.model.setup.result import Draft
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, Reboot, WriteSystemFile
 from kit.plan.setup import daemon
@@ -174,6 +174,77 @@ def test_the_drivers_packages_fit_the_kernel() -> None:
         facts(**{**UBUNTU, "kernel": "6.14.0-1015-aws"}, gpus_on_bus=1), areas=("driver",), setup={"driver": "570"}
     )
     assert packages(aws.plan)[0][-1] == "linux-modules-nvidia-570-aws"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flavor"),
+    [
+        ("6.8.0-1050-nvidia-64k", "nvidia-64k"),
+        ("6.8.0-1020-azure-fde", "azure-fde"),
+        ("6.8.0-85-generic-64k", "generic-64k"),
+        ("6.14.0-33-lowlatency", "lowlatency-hwe-24.04"),
+    ],
+)
+def test_the_flavor_of_a_kernel_may_have_several_words(kernel: str, flavor: str) -> None:
+    plan = draft(facts(**{**UBUNTU, "kernel": kernel}, gpus_on_bus=1), areas=("driver",)).plan
+    assert packages(plan)[0][-1] == f"linux-modules-nvidia-580-server-{flavor}"
+
+
+@pytest.mark.parametrize("branch", ["580-server", "580-server-open", "580-open"])
+def test_programs_of_the_driver_are_the_same_for_open_modules(branch: str) -> None:
+    plan = draft(facts(**UBUNTU, gpus_on_bus=1), areas=("driver",), setup={"driver": branch}).plan
+    assert packages(plan)[0][:3] == (
+        f"nvidia-headless-no-dkms-{branch}",
+        f"nvidia-utils-{branch.removesuffix('-open')}",
+        f"linux-modules-nvidia-{branch}-6.8.0-85-generic",
+    )
+
+
+def hold_of(**more: Any) -> str:
+    """Return the file that keeps unattended upgrades away."""
+    plan = draft(facts(gpus_on_bus=1, **more), areas=("driver",)).plan
+    (content,) = [s.content for _, s in plan.steps() if isinstance(s, WriteSystemFile) and s.path == UPGRADES]
+    assert isinstance(content, bytes)
+    return content.decode()
+
+
+def test_the_kernel_is_held_where_its_module_is_a_package() -> None:
+    installed = {"nvidia-kernel-common-580-server": "1", "linux-modules-nvidia-580-server-6.8.0-85-generic": "1"}
+    for more in ({}, {"packages": installed}):
+        text = hold_of(**UBUNTU, **more)
+        assert all(f'"{name}";' in text for name in ("linux-image-", "linux-modules-", "linux-headers-"))
+        assert '"linux-generic";' in text
+    assert '"linux-nvidia-64k";' in hold_of(**{**UBUNTU, "kernel": "6.8.0-1050-nvidia-64k"})
+    # dkms builds a module for the next kernel.
+    assert "linux-image" not in hold_of(**UBUNTU, packages={"nvidia-dkms-580": "1", "nvidia-kernel-common-580": "1"})
+    assert "linux-image" not in hold_of()
+
+
+def test_a_kernel_without_a_module_gets_it_instead_of_a_reboot() -> None:
+    installed = {
+        "nvidia-kernel-common-580-server-open": "1",
+        "linux-modules-nvidia-580-server-open-6.8.0-84-generic": "1",
+        "linux-modules-nvidia-580-server-open-generic": "1",
+    }
+    one = draft(facts(**UBUNTU, gpus_on_bus=1, packages=installed), areas=("driver",))
+    assert packages(one.plan) == [("linux-modules-nvidia-580-server-open-6.8.0-85-generic",)]
+    assert [step.kind for _, step in one.plan.steps()][:2] == ["InstallPackages", "LoadDriver"]
+    # The module is there, and does not load: only a reboot can help.
+    installed["linux-modules-nvidia-580-server-open-6.8.0-85-generic"] = "1"
+    two = draft(facts(**UBUNTU, gpus_on_bus=1, packages=installed), areas=("driver",))
+    assert packages(two.plan) == []
+    assert two.waiting == {"gpu1": ("the driver: its module is not loaded",)}
+    # dkms builds modules, so apt has none for it.
+    dkms = facts(**UBUNTU, gpus_on_bus=1, packages={"nvidia-dkms-580": "1", "nvidia-kernel-common-580": "1"})
+    assert packages(draft(dkms, areas=("driver",)).plan) == []
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"), [("6.12.48+deb13-cloud-amd64", "cloud-"), ("6.12.48+deb13-amd64", ""), ("6.12-rt-amd64", "rt-")]
+)
+def test_debians_newest_kernel_comes_with_its_headers(kernel: str, kind: str) -> None:
+    plan = draft(facts(gpus_on_bus=1, kernel=kernel), areas=("driver",)).plan
+    assert packages(plan)[0][:2] == (f"linux-image-{kind}amd64", f"linux-headers-{kind}amd64")
 
 
 def sources_of(**more: Any) -> str:
