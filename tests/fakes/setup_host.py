@@ -75,7 +75,7 @@ case "$*" in
   reboot)
     rm -f "$root/fake/old-module"
     modprobe nvidia
-    echo b007-2 >"$root/proc/sys/kernel/random/boot_id" ;;
+    echo "b007-$(wc -l <"$root/fake/log")" >"$root/proc/sys/kernel/random/boot_id" ;;
   'restart kit-gpu-clocks.service') nvidia-smi -pm 1 && nvidia-smi -ac 1 ;;
 esac
 """,
@@ -88,7 +88,7 @@ case "$*" in
 esac
 """,
     "modprobe": """
-[ ! -e "$root/fake/old-module" ] || exit 1
+[ ! -e "$root/fake/old-module" ] && [ ! -e "$root/fake/refused-module" ] || exit 1
 mkdir -p "$root/proc/driver/nvidia"
 echo 'NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun' >"$root/proc/driver/nvidia/version"
 """,

@@ -187,9 +187,10 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
     [
         ("update", "Err:1 http://deb.example x\n  Temporary failure resolving 'deb.example'", "resolve the name deb"),
         ("update", "E: Failed to fetch http://deb.example/x  407  Proxy Authentication Required", "apt's proxy ref"),
-        ("update", "E: Conflicting values set for option Signed-By regarding source http://x", "the same repository wi"),
+        ("update", "E: Conflicting values set for option Signed-By regarding source http://x", "same repository"),
         ("update", "E: Failed to fetch http://deb.example/dists/x/Release  404  Not Found", "does not exist .404"),
         ("install", "E: Unable to locate package docker.io", "no repository of the host has the package docker.io"),
+        ("install", "E: Unable to locate package linux-modules-nvidia-580-6.8.0-9-generic", "only the newest kernels"),
         ("install", "E: You don't have enough free space in /var/cache/apt/archives/.", "its disk is full"),
         ("install", "dpkg: error processing package docker.io (--configure):\n exit status 1", "cannot configure dock"),
     ],
@@ -271,6 +272,30 @@ def test_a_file_that_somebody_changed_since_stays(reporter: Remembering, vm: Set
     up(reporter, vm, "sysctl", undo=True)
     assert vm.read("/etc/sysctl.d/90-kit.conf") == "mine\n"
     assert any("was changed after kit setup wrote it" in warning.text for warning in reporter.warnings)
+
+
+def test_an_undo_keeps_what_was_added_between_two_setups(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    path = "/etc/docker/daemon.json"
+    vm.write(path, '{"debug": false}')
+    up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    vm.write(path, json.dumps({**json.loads(vm.read(path)), "data-root": "/data"}))
+    assert up(reporter, vm, setup={"proxy": "http://other:3128"}).changed
+    assert up(reporter, vm, setup={"proxy": "http://third:3128"}).changed
+    before = vm.read(path)
+    up(reporter, vm, undo=True)
+    assert vm.read(path) == before
+    assert json.loads(before)["data-root"] == "/data"
+    assert any("was changed after kit setup wrote it" in warning.text for warning in reporter.warnings)
+
+
+def test_an_undo_gives_back_the_original_after_several_setups(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.write("/etc/docker/daemon.json", '{"debug": false}')
+    for port in (1, 2, 3):
+        up(reporter, vm, setup={"proxy": f"http://proxy:{port}"})
+    up(reporter, vm, undo=True)
+    assert vm.read("/etc/docker/daemon.json") == '{"debug": false}'
 
 
 def test_a_confirmed_mtu_stays(reporter: Remembering, vm: SetupHost) -> None:
@@ -507,6 +532,25 @@ def test_a_driver_that_cannot_be_loaded_waits_for_a_reboot(
     assert done.hosts[0].waiting == ()
     assert vm.read("/fake/gpus").startswith("0, Enabled, 2619, 1980")
     assert not setup(context_of(reporter, vm), request).changed
+
+
+def test_a_reboot_that_does_not_help_is_not_repeated(
+    reporter: Remembering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.remote.setup.steps._POLL_S", 0.01)
+    vms = [SetupHost(tmp_path / f"gpu{number}", number) for number in (1, 2)]
+    for vm in vms:
+        vm.with_gpu()
+        vm.write("/fake/old-module", "")
+    # Secure Boot refuses the module also after the reboot.
+    vms[0].write("/fake/refused-module", "")
+    request = SetupRequest(areas=("driver", "clocks"), reboot=True)
+    with pytest.raises(StepError, match="a reboot did not help: the driver: NVIDIA-SMI has failed") as error:
+        setup(context_of(reporter, *vms), request)
+    assert error.value.host == "gpu1"
+    assert "mokutil --sb-state" in (error.value.hint or "")
+    assert [vm.log.count("systemctl reboot") for vm in vms] == [1, 1]
+    assert vms[1].read("/fake/gpus").startswith("0, Enabled, 2619, 1980"), "the other host is finished"
 
 
 def test_kit_never_reboots_its_own_machine(

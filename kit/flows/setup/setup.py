@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from kit.model.setup.paths import LOCK
 from kit.model.setup.result import Draft, SetupHost, SetupResult
 from kit.model.setup.steps import Reboot
 from kit.model.values import asdict, replace
-from kit.plan.setup.setup import setup_plan
+from kit.plan.setup.setup import setup_plan, useless_reboots
 from kit.plan.setup.system import KEYS
 from kit.plan.setup.undo import undo_plan
 from kit.remote.cluster.execute import execute
@@ -47,14 +47,26 @@ class SetupRequest(Struct, frozen=True, kw_only=True):
     reboot: bool = False
 
 
-def draft(context: Context, request: SetupRequest) -> tuple[Draft, Sequence[SetupFacts]]:
-    """Return the plan from what the hosts have. Raises before anything is changed if something prevents it."""
+def draft(
+    context: Context, request: SetupRequest, rebooted: Collection[str] = ()
+) -> tuple[Draft, Sequence[SetupFacts]]:
+    """Return the plan from what the hosts have. Raises before anything is changed if something prevents it.
+
+    Hosts in `rebooted` are not rebooted again.
+    """
     observed = _observed(context)
     spec = context.spec
     if request.undo:
         result, problems = undo_plan(spec, observed, request.areas)
     else:
-        result, problems = setup_plan(spec, observed, request.areas, reboot=request.reboot, own_boot_id=_own_boot_id())
+        result, problems = setup_plan(
+            spec,
+            observed,
+            request.areas,
+            reboot=request.reboot,
+            own_boot_id=_own_boot_id(),
+            rebooted=rebooted,
+        )
     if problems:
         raise failed("nothing was changed", problems)
     return result, observed
@@ -70,20 +82,25 @@ def preview(context: Context, request: SetupRequest) -> Draft:
 def setup(context: Context, request: SetupRequest) -> SetupResult:
     """Make every host ready, or undo that. Nothing is changed unless kit can inspect every host and finds no problem.
 
-    Raises the error of the host that failed, or HostsFailed; the other hosts are finished first.
+    A host reboots at most once. Raises the error of the host that failed or whose reboot did not help, or HostsFailed;
+    the other hosts are finished first.
     """
     start = time.monotonic()
     # Most often there is nothing to do, which needs no lock.
     result, observed = draft(context, request)
     counts: Counter[str] = Counter()
     done: list[Plan] = []
+    rebooted: set[str] = set()
     while not result.plan.empty:
         if len(done) == MOST_PASSES or result.plan in done:
             raise _without_effect(result.plan)
-        result = _change(context, request, result)
+        result = _change(context, request, result, rebooted)
         done.append(result.plan)
         counts.update(host for host, _ in result.plan.steps())
-        result, observed = draft(context, request)
+        rebooted.update(host for host, step in result.plan.steps() if isinstance(step, Reboot))
+        result, observed = draft(context, request, rebooted)
+    if useless := useless_reboots(result, rebooted):
+        raise failed("still waiting after a reboot", useless)
     report_remarks(context, result, request)
     return SetupResult(
         hosts=tuple(_host(facts, counts[facts.host.name], result) for facts in observed),
@@ -120,7 +137,7 @@ def _observed(context: Context) -> Sequence[SetupFacts]:
     return [outcome.results[name] for name in context.inventory.names]
 
 
-def _change(context: Context, request: SetupRequest, result: Draft) -> Draft:
+def _change(context: Context, request: SetupRequest, result: Draft, rebooted: Collection[str]) -> Draft:
     """Take the lock of each host, plan again because hosts may have changed, execute, and return that plan."""
     start = time.monotonic()
     if all(isinstance(step, Reboot) for _, step in result.plan.steps()):
@@ -129,7 +146,7 @@ def _change(context: Context, request: SetupRequest, result: Draft) -> Draft:
         return result
     outcome = "failed"
     with _locked(context, result.plan) as locks:
-        again, _ = draft(context, request)
+        again, _ = draft(context, request, rebooted)
         try:
             _execute(context, again.plan, locks)
             outcome = "done"

@@ -70,7 +70,8 @@ class GpuClocks(Struct, frozen=True, kw_only=True):
 class SavedFile(Struct, frozen=True, kw_only=True):
     """A file that kit changed. `existed`: kit has its original. `state` compares it with what kit wrote last.
 
-    same: as kit wrote it, or missing. original: it is the original again. changed: somebody else changed it since.
+    same: as kit wrote it, or missing. original: it is the original again. changed: somebody else changed it since,
+    perhaps before kit wrote it again.
     """
 
     path: str
@@ -93,11 +94,12 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
 
     `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps
     each installed package that matters to its version. `docker` is the path of its client, with links resolved.
-    `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does not answer. `pending`: kit wrote daemon.json,
-    and was killed before the engine answered. `running` counts containers. `gpus_on_bus` counts NVIDIA's devices on
-    the PCI bus. `driver` is the version of the loaded driver, or "". `driver_fault` is the complaint of nvidia-smi.
-    `pages` counts reserved pages of 1 GiB, None if the processor or the kernel has none. `boot_pages`: the running
-    kernel was started with pages of 1 GiB. `saved_packages` are those that kit installed, with their area.
+    `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does
+    not answer. `pending`: kit wrote daemon.json, and was killed before the engine answered. `running` counts
+    containers. `gpus_on_bus` counts NVIDIA's devices on the PCI bus. `driver` is the version of the loaded driver,
+    or "". `driver_fault` is the complaint of nvidia-smi. `pages` counts reserved pages of 1 GiB, None if the
+    processor or the kernel has none. `boot_pages`: the running kernel was started with pages of 1 GiB.
+    `saved_packages` are those that kit installed, with their area.
     """
 
     host: Host

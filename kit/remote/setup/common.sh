@@ -11,11 +11,20 @@ make_state() {
   (umask 077 && mkdir -p "$state/files" "$state/values") && chmod 700 "${state%/*}" "$state" || fail "$state cannot be made"
 }
 
-# save_original PATH AREA: keeps the original of a file that kit is about to change, once.
+# is_kits SAVED PATH: whether the file has the bytes that kit wrote, this time or an earlier one.
+is_kits() { grep -qxF "$(sha256sum <"$root$2" | cut -c1-64)" "$1/written"; }
+
+# save_original PATH AREA: keeps the original of a file that kit is about to change, once. Keeps also what somebody
+# else made of the file since then, and with it that an undo must not replace what is a mixture from now on.
 save_original() {
   make_state
   saved=$state/files/$(key_of "$1")
-  [ -d "$saved" ] && return 0
+  if [ -d "$saved" ]; then
+    if [ ! -e "$root$1" ] || [ -e "$saved/mixed" ] || cmp -s "$saved/original" "$root$1" || is_kits "$saved" "$1"; then return 0; fi
+    (umask 077 && cp -p -- "$root$1" "$saved/mixed.new" && mv -T "$saved/mixed.new" "$saved/mixed") ||
+      fail "your version of $1 cannot be kept; is the disk full?"
+    return 0
+  fi
   rm -rf "$saved.new"
   (
     umask 077

@@ -165,7 +165,7 @@ for saved in "$state"/files/*/; do
     if [ "$existed" = absent ]; then now=original; else now=same; fi
   elif [ "$existed" = existed ] && cmp -s "$saved/original" "$root$path"; then
     now=original
-  elif grep -qxF "$(sha256sum <"$root$path" | cut -c1-64)" "$saved/written"; then
+  elif [ ! -e "$saved/mixed" ] && is_kits "${saved%/}" "$path"; then
     now=same
   fi
   echo "file $path $(cat "$saved/area") $existed $now"
