@@ -16,6 +16,7 @@ from kit.flows.setup.setup import SetupRequest, preview, setup
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.result import SetupResult
 from kit.remote.setup.observe import observe
+from kit.remote.setup.programs import program
 from kit.remote.ssh.transport import Completed
 from tests.fakes.reporter import Remembering
 from tests.fakes.setup_host import SetupHost, SetupTransport, context_of
@@ -324,6 +325,55 @@ def test_an_mtu_without_a_confirmation_goes_back(
     _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
 
 
+def test_an_mtu_that_nobody_confirmed_does_not_become_permanent(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again, while the first timer still runs."""
+    vm.write("/fake/sleep", "10")
+    vm.write("/fake/manager", "ifupdown")
+    vm.write("/etc/network/interfaces", "auto eth0\n")
+    (vm.root / "bin" / "ifup").symlink_to(vm.root / "bin" / "ip")
+    kept = vm.path("/etc/network/if-up.d/kit-mtu")
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
+        for _ in range(2):
+            with pytest.raises(StepError, match="the MTU of eth0 is not confirmed"):
+                up(reporter, vm, "mtu", setup={"mtu": 9000})
+            assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
+            assert not kept.exists()
+            vm.write("/fake/sleep", "2")
+    # The second timer leads back to what was before the first change.
+    _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
+
+
+def test_an_earlier_timer_does_not_undo_a_later_mtu(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm.write("/fake/sleep", "2")
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
+        with pytest.raises(StepError):
+            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    vm.write("/fake/sleep", "1")
+    up(reporter, vm, "mtu", setup={"mtu": 4000})
+    _until(lambda: not _alive(vm))
+    assert vm.read("/sys/class/net/eth0/mtu") == "4000\n"
+    assert list(vm.path("/opt/kit/.setup/mtu/eth0").iterdir()) == []
+    assert not up(reporter, vm, "mtu", setup={"mtu": 4000}).changed
+    up(reporter, vm, "mtu", undo=True)
+    assert vm.read("/sys/class/net/eth0/mtu") == "1500\n"
+
+
+def test_a_confirmation_of_another_change_is_refused(vm: SetupHost) -> None:
+    vm.write("/fake/sleep", "1")
+    for token in ("first", "second"):
+        vm.run(program("mtu", "mtu", "eth0", "9000", "1", token), b"", 10)
+    assert vm.run(program("mtu_confirm", "eth0", "9000", "first"), b"x", 10).code == 1
+    assert vm.run(program("mtu_confirm", "eth0", "9000", "second"), b"x", 10).code == 0
+    _until(lambda: not _alive(vm))
+    assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
+
+
 @pytest.mark.parametrize(
     ("manager", "path", "content"),
     [
@@ -582,6 +632,10 @@ def test_huge_pages_are_reserved_now_and_at_boot(reporter: Remembering, vm: Setu
     assert vm.read(pages) == "0\n"
     assert not vm.path("/etc/default/grub.d/90-kit.cfg").exists()
     assert vm.log.count("update-grub") == 2
+
+
+def _cut(*_: object) -> None:
+    raise StepError("a command did not end within 30 s", host="gpu1")
 
 
 def _key_server(vm: SetupHost) -> None:

@@ -41,7 +41,7 @@ compose 2.26.1-4
 net.core.rmem_max 212992
 net.ipv4.tcp_rmem 4096 131072 6291456
 @@ m nics
-eth0 1500 yes /run/systemd/network/10-netplan-eth0.network
+eth0 1500 yes no /run/systemd/network/10-netplan-eth0.network
 @@ m addresses
 2: eth0    inet 10.0.0.4/24 brd 10.0.0.255 scope global eth0
 @@ m route

@@ -38,11 +38,15 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Nic(Struct, frozen=True, kw_only=True):
-    """A network interface. `unit` is the file by which systemd-networkd configures it, or ""."""
+    """A network interface. `unit` is the file by which systemd-networkd configures it, or "".
+
+    `pending`: kit changed its MTU, and nobody has confirmed that yet.
+    """
 
     name: str
     mtu: int
     physical: bool
+    pending: bool = False
     unit: str = ""
 
 

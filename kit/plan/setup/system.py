@@ -167,8 +167,11 @@ def mtu(facts: SetupFacts, spec: SetupSpec, network: str) -> Part:
     if nic is None:
         part.problems.append(StepError(f"kit does not know the MTU of {chosen.name}", host=facts.host.name))
         return part
-    if nic.mtu != spec.mtu:
+    # An MTU that nobody has confirmed must not become permanent.
+    if nic.mtu != spec.mtu or nic.pending:
         why = f"it is {nic.mtu}, and kit.yaml or --mtu wants {spec.mtu}"
+        if nic.mtu == spec.mtu:
+            why = "it was changed, and nobody has confirmed that yet"
         part.steps.append(ChangeMtu(area="mtu", interface=nic.name, mtu=spec.mtu, why=why))
     keep = _keep_mtu(facts, nic.name, nic.unit, spec.mtu)
     if keep is None:

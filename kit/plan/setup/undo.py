@@ -74,10 +74,11 @@ def _mtu(facts: SetupFacts, areas: Sequence[Area]) -> list[Step]:
     """Return the steps that give each interface its former MTU, with the same way back as the change."""
     steps: list[Step] = []
     now = {nic.name: nic.mtu for nic in facts.nics}
+    pending = {nic.name for nic in facts.nics if nic.pending}
     for value in facts.saved_values:
         if value.kind != "mtu" or value.area not in areas or not value.value.isdecimal():
             continue
-        if now.get(value.key) not in (None, int(value.value)):
+        if value.key in pending or now.get(value.key) not in (None, int(value.value)):
             why = f"it was {value.value} before kit setup"
             steps.append(ChangeMtu(area="mtu", interface=value.key, mtu=int(value.value), why=why))
         steps.append(RestoreValues(what="mtu", values=((value.key, value.value),), why="kit setup changed it"))

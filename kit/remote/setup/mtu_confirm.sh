@@ -4,4 +4,6 @@ data=$(cat)
 now=$(cat "$root/sys/class/net/$1/mtu")
 [ "$now" = "$2" ] || fail "the MTU of $1 is $now again: the confirmation came too late"
 printf '%s\n' "$data"
-(umask 077 && printf '%s\n' "$3" >"$state/mtu.$1")
+# The timer of this change moves the same file: one of them is first.
+mv "$state/mtu/$1/$3" "$state/mtu.confirmed" 2>/dev/null || fail "another change of the MTU of $1 began, or its time was over"
+rm -f "$state/mtu.confirmed"

@@ -172,8 +172,14 @@ def _file(line: str) -> tuple[str, SystemFile]:
 
 
 def _nic(line: str) -> Nic:
-    name, mtu, physical, unit = (*line.split(" ", 3), "", "", "")[:4]
-    return Nic(name=_word(name), mtu=number(mtu), physical=physical == "yes", unit=_word(unit.strip()))
+    name, mtu, physical, pending, unit = (*line.split(" ", 4), "", "", "", "")[:5]
+    return Nic(
+        name=_word(name),
+        mtu=number(mtu),
+        physical=physical == "yes",
+        pending=pending == "yes",
+        unit=_word(unit.strip()),
+    )
 
 
 def _default_interface(lines: Sequence[str]) -> str | None:

@@ -120,10 +120,11 @@ done
 section nics
 for nic in "$root"/sys/class/net/*; do
   [ -r "$nic/mtu" ] || continue
-  physical=no unit=
+  physical=no pending=no unit=
   if [ -e "$nic/device" ]; then physical=yes; fi
+  if ls "$state/mtu/${nic##*/}"/* >/dev/null 2>&1; then pending=yes; fi
   unit=$(sed -n 's/^NETWORK_FILE=//p' "$root/run/systemd/netif/links/$(cat "$nic/ifindex" 2>/dev/null)" 2>/dev/null)
-  echo "${nic##*/} $(cat "$nic/mtu") $physical $unit"
+  echo "${nic##*/} $(cat "$nic/mtu") $physical $pending $unit"
 done
 section addresses
 ip -4 -o addr show 2>/dev/null

@@ -389,6 +389,16 @@ def test_hosts_reboot_one_after_the_other_and_never_this_machine() -> None:
     assert [(remark.host, "never reboots" in remark.text) for remark in result.remarks] == [("gpu3", True)]
 
 
+def test_an_mtu_without_a_confirmation_is_changed_again_in_both_directions() -> None:
+    nics = (Nic(name="eth0", mtu=9000, physical=True, pending=True),)
+    saved = (SavedValue(kind="mtu", key="eth0", value="9000", area="mtu"),)
+    one = facts(nics=nics, saved_values=saved, network_manager="ifupdown")
+    plan = draft(one, areas=("mtu",), setup={"mtu": 9000}).plan
+    assert [step.kind for _, step in plan.steps()] == ["ChangeMtu", "WriteSystemFile"]
+    undo, _ = undo_plan(spec_from({"name": "lab"}), [one], ("mtu",))
+    assert [step.kind for _, step in undo.plan.steps()] == ["ChangeMtu", "RestoreValues"]
+
+
 def test_undo_restores_what_kit_changed_and_nothing_else() -> None:
     one = facts(
         engine="26.1.5",
