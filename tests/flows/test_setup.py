@@ -395,6 +395,7 @@ def test_an_mtu_is_kept_in_the_way_of_the_network_manager(
     vm.write("/run/systemd/netif/links/2", "NETWORK_FILE=/run/systemd/network/10-netplan-id0.network\n")
     if manager == "netplan":
         vm.write("/etc/netplan/50-cloud-init.yaml", "network: {}\n")
+        vm.write("/sys/class/net/eth0/device/vendor", "0x1af4\n")
         (vm.root / "bin" / "netplan").symlink_to(vm.root / "bin" / "ip")
     if manager == "ifupdown":
         vm.write("/etc/network/interfaces", "auto eth0\n")

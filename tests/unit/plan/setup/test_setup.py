@@ -11,7 +11,15 @@ from kit.config.validate import spec_from
 from kit.model.plan import Plan
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.facts import Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
-from kit.model.setup.paths import DAEMON_JSON, FILES, NON_FREE_SOURCES, UPGRADES
+from kit.model.setup.paths import (
+    DAEMON_JSON,
+    FILES,
+    MTU_DISPATCHER,
+    MTU_IFUPDOWN,
+    MTU_NETPLAN,
+    NON_FREE_SOURCES,
+    UPGRADES,
+)
 from kit.model.setup.result import Draft
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, Reboot, WriteSystemFile
 from kit.plan.setup import daemon
@@ -387,6 +395,53 @@ def test_hosts_reboot_one_after_the_other_and_never_this_machine() -> None:
     ]
     assert all(isinstance(step, Reboot) for _, step in result.plan.steps())
     assert [(remark.host, "never reboots" in remark.text) for remark in result.remarks] == [("gpu3", True)]
+
+
+NETPLAN = "/run/systemd/network/10-netplan-id0.network"
+
+
+@pytest.mark.parametrize(
+    ("manager", "nic", "more", "reason"),
+    [
+        ("netplan", {"physical": False, "unit": NETPLAN}, (), "is a bond, a bridge or a VLAN"),
+        ("netplan", {"physical": True}, (), "does not know which entry of netplan"),
+        ("netplan", {"physical": True, "unit": NETPLAN}, ("eth1",), "one entry configures eth0 and eth1"),
+        ("networkd", {"physical": True, "unit": "/etc/systemd/network/x.network"}, ("eth1",), "one entry configures"),
+        ("networkd", {"physical": True}, (), "knows no network manager"),
+        ("", {"physical": True}, (), "knows no network manager"),
+    ],
+)
+def test_an_mtu_that_kit_cannot_keep_gets_no_file(
+    manager: str, nic: dict[str, Any], more: tuple[str, ...], reason: str
+) -> None:
+    nics = tuple(Nic(name=name, mtu=1500, **nic) for name in ("eth0", *more))
+    result = draft(facts(nics=nics, network_manager=manager), areas=("mtu",), setup={"mtu": 9000})
+    assert [step.kind for _, step in result.plan.steps()] == ["ChangeMtu"]
+    (remark,) = result.remarks
+    assert reason in remark.text
+    assert "a reboot forgets the MTU of eth0" in remark.text
+
+
+@pytest.mark.parametrize(
+    ("manager", "unit", "path"),
+    [
+        ("netplan", "/etc/systemd/network/b.network", "/etc/systemd/network/b.network.d/90-kit-mtu.conf"),
+        ("networkd", "/etc/systemd/network/b.network", "/etc/systemd/network/b.network.d/90-kit-mtu.conf"),
+        ("ifupdown", "", MTU_IFUPDOWN),
+        ("NetworkManager", "", MTU_DISPATCHER),
+    ],
+)
+def test_the_mtu_of_a_bond_is_kept_where_its_name_or_unit_is_enough(manager: str, unit: str, path: str) -> None:
+    nics = (Nic(name="eth0", mtu=1500, physical=False, unit=unit), Nic(name="eth1", mtu=1500, physical=True))
+    result = draft(facts(nics=nics, network_manager=manager), areas=("mtu",), setup={"mtu": 9000})
+    assert [s.path for _, s in result.plan.steps() if isinstance(s, WriteSystemFile)] == [path]
+
+
+def test_an_entry_that_an_earlier_kit_wrote_for_a_bond_is_named() -> None:
+    file = {MTU_NETPLAN: SystemFile(content=b"x", mode="600")}
+    one = facts(nics=(Nic(name="eth0", mtu=1500, physical=False, unit=NETPLAN),), files=file)
+    (remark,) = draft(one, areas=("mtu",), setup={"mtu": 9000}).remarks
+    assert "kit setup --undo --only mtu" in (remark.hint or "")
 
 
 def test_an_mtu_without_a_confirmation_is_changed_again_in_both_directions() -> None:
