@@ -19,9 +19,11 @@ from tests.fakes.shell import bare_path
 # Each is a shell script with $root, the folder of the VM. `fake` below it has the state of the stand-ins.
 PROGRAMS = {
     "dpkg": """
-case $1 in
-  --print-architecture) echo amd64 ;;
-  --configure) echo "configure" >>"$root/fake/log"; sed -i 's/half-configured/installed/' "$root/fake/packages" ;;
+[ "$1" != --print-architecture ] || echo amd64
+case $* in
+  '--force-confdef --force-confold --configure -a')
+    echo configure >>"$root/fake/log"
+    sed -i 's/half-configured/installed/' "$root/fake/packages" ;;
 esac
 """,
     "dpkg-query": """
@@ -71,6 +73,7 @@ case "$*" in
   'is-active'*) case "$*" in *"$(cat "$root/fake/manager")"*) exit 0 ;; esac; exit 3 ;;
   'start docker'|'restart docker')
     rm -f "$root/fake/engine"
+    : >"$root/run/docker.pid"
     grep -qs crash "$root/etc/docker/daemon.json" || echo 26.1.5 >"$root/fake/engine" ;;
   reboot)
     rm -f "$root/fake/old-module"
@@ -101,7 +104,11 @@ case $1 in
 esac
 """,
     "all/gpg": """echo "fpr:::::::::$(cat "$root/fake/fingerprint"):" """,
-    "update-grub": """echo update-grub >>"$root/fake/log" """,
+    "update-grub": """
+echo update-grub >>"$root/fake/log"
+[ ! -e "$root/fake/grub-fails" ] || exit 1
+: >"$root/boot/grub/grub.cfg"
+""",
     "sleep": """exec /bin/sleep "$(cat "$root/fake/sleep")" """,
 }
 # What every Debian has. Nothing else of this machine may be on the PATH.
@@ -139,6 +146,7 @@ class SetupHost:
         self.write("/fake/origins", "")
         self.write("/fake/containers", "")
         self.write("/fake/manager", "none")
+        self.write("/boot/grub/grub.cfg", "")
         self.write("/fake/sleep", "0.02")
         root.mkdir(exist_ok=True)
         bare_path(root / "tools", TOOLS)

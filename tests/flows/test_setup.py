@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from kit.errors import AnswerError, KitError, NotReadyError, StepError
 from kit.flows.setup.setup import SetupRequest, preview, setup
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.result import SetupResult
+from kit.model.setup.steps import StartEngine
+from kit.remote.cluster.execute import ON_HOST
 from kit.remote.setup.observe import observe
 from kit.remote.setup.programs import program
 from kit.remote.ssh.transport import Completed
@@ -633,6 +636,60 @@ def test_huge_pages_are_reserved_now_and_at_boot(reporter: Remembering, vm: Setu
     assert vm.read(pages) == "0\n"
     assert not vm.path("/etc/default/grub.d/90-kit.cfg").exists()
     assert vm.log.count("update-grub") == 2
+
+
+def test_grub_reads_its_settings_after_a_kit_that_was_killed(reporter: Remembering, vm: SetupHost) -> None:
+    vm.write("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n")
+    vm.write("/etc/default/grub", "")
+    vm.write("/fake/grub-fails", "")
+    with pytest.raises(StepError, match="update-grub failed"):
+        up(reporter, vm, "hugepages", setup={"hugepages": 4})
+    vm.path("/fake/grub-fails").unlink()
+    assert up(reporter, vm, "hugepages", setup={"hugepages": 4}).changed
+    assert vm.log.count("update-grub") == 2
+    assert not up(reporter, vm, "hugepages", setup={"hugepages": 4}).changed
+
+    vm.write("/fake/grub-fails", "")
+    with pytest.raises(StepError, match="update-grub failed"):
+        up(reporter, vm, "hugepages", undo=True)
+    vm.path("/fake/grub-fails").unlink()
+    assert not vm.path("/etc/default/grub.d/90-kit.cfg").exists()
+    assert up(reporter, vm, "hugepages", undo=True).changed
+    assert vm.log.count("update-grub") == 4
+    assert not up(reporter, vm, "hugepages", undo=True).changed
+
+
+def test_an_engine_reads_its_former_settings_after_an_undo_that_was_killed(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm.with_engine()
+    up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+
+    def killed(*_: object) -> None:
+        raise StepError("killed", host="gpu1")
+
+    with monkeypatch.context() as patch:
+        patch.setitem(ON_HOST, StartEngine, killed)
+        with pytest.raises(StepError, match="killed"):
+            up(reporter, vm, undo=True)
+    assert not vm.path("/etc/docker/daemon.json").exists()
+    assert vm.log.count("systemctl restart docker") == 1
+    assert up(reporter, vm, undo=True).changed
+    assert vm.log.count("systemctl restart docker") == 2
+    assert not up(reporter, vm, undo=True).changed
+    assert not up(reporter, vm).changed
+
+
+def test_an_engine_that_was_restarted_by_hand_is_not_restarted_again(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.write("/opt/kit/.setup/unfinished/engine", "")
+    os.utime(vm.path("/opt/kit/.setup/unfinished/engine"), (1000, 1000))
+    vm.write("/run/docker.pid", "1")
+    assert not up(reporter, vm).changed
+    os.utime(vm.path("/run/docker.pid"), (500, 500))
+    vm.write("/fake/containers", "abc\n")
+    with pytest.raises(NotReadyError, match="kit setup would restart the engine"):
+        up(reporter, vm)
 
 
 def _cut(*_: object) -> None:

@@ -104,6 +104,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     or "". `driver_fault` is the complaint of nvidia-smi. `pages` counts reserved pages of 1 GiB, None if the
     processor or the kernel has none. `boot_pages`: the running kernel was started with pages of 1 GiB.
     `saved_packages` are those that kit installed, with their area.
+    `unfinished` has grub or engine if kit changed its settings, and was killed before it read them.
     """
 
     host: Host
@@ -140,6 +141,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     pages: int | None = None
     boot_pages: bool = False
     grub: bool = False
+    unfinished: tuple[str, ...] = ()
     saved_files: tuple[SavedFile, ...] = ()
     saved_values: tuple[SavedValue, ...] = ()
     saved_packages: tuple[tuple[str, str], ...] = ()

@@ -59,7 +59,7 @@ def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
             return part
     part.steps += _installs(facts, spec)
     try:
-        part.steps += _proxy(facts, spec) or daemon.unfinished(facts, "docker")
+        part.steps += _proxy(facts, spec) or daemon.unfinished(facts, "docker") or _unread(facts)
     except KitError as error:
         part.problems.append(error)
     if not facts.engine and not any(isinstance(step, StartEngine) for step in part.steps):
@@ -69,6 +69,13 @@ def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
     if facts.running and not facts.live_restore and any(_restarts(step) for step in part.steps):
         part.problems.append(containers_run(facts))
     return part
+
+
+def _unread(facts: SetupFacts) -> list[Step]:
+    """Return the step that lets the engine read settings which a killed kit wrote; [] without them."""
+    if not facts.engine or "engine" not in facts.unfinished:
+        return []
+    return [StartEngine(area="docker", why="kit was killed before it read its settings", restart=True)]
 
 
 def _restarts(step: Step) -> bool:

@@ -112,6 +112,13 @@ def _raised(now: str, wanted: str) -> str:
 
 def hugepages(facts: SetupFacts, spec: SetupSpec) -> Part:
     """Return what reserves huge pages of 1 GiB: now as far as there is room, and at the next boot."""
+    part = _pages(facts, spec)
+    if facts.grub and "grub" in facts.unfinished and not any(isinstance(step, UpdateBootLoader) for step in part.steps):
+        part.steps.append(UpdateBootLoader(why="kit was killed before GRUB read its settings"))
+    return part
+
+
+def _pages(facts: SetupFacts, spec: SetupSpec) -> Part:
     part = Part()
     count, name = spec.hugepages, facts.host.name
     if not count:

@@ -60,9 +60,15 @@ def _steps(facts: SetupFacts, areas: Sequence[Area]) -> list[Step]:
     if pages:
         steps.append(RestoreValues(what="hugepages", values=pages, why="kit setup reserved more"))
     restored = {file.path for file in files if file.state == "same"}
-    if GRUB in restored and facts.grub:
+    # What an undo that was killed has left to do: its files are restored already.
+    unfinished = {
+        *(["grub"] if "hugepages" in areas else []),
+        *(["engine"] if {"docker", "toolkit"} & set(areas) else []),
+    }
+    unfinished &= set(facts.unfinished)
+    if facts.grub and (GRUB in restored or "grub" in unfinished):
         steps.append(UpdateBootLoader(why="its settings changed"))
-    if restored & {DAEMON_JSON, DOCKER_PROXY} and facts.engine:
+    if facts.engine and (restored & {DAEMON_JSON, DOCKER_PROXY} or "engine" in unfinished):
         steps += [
             StartEngine(area="docker", why="it reads its settings when it starts", restart=True),
             VerifyEngine(why="the engine was restarted"),

@@ -31,5 +31,6 @@ if [ "$4" = restart ]; then
     printf '%s\n' "$words" >&2
     fail "the engine did not start with the new settings, so $path has its former ones again. $now"
   fi
+  finish engine
 fi
 forget

@@ -63,7 +63,7 @@ record() {
   done >"$state/packages.more"
   cat "$state/packages.more" >>"$state/packages" && rm -f "$state/packages.more" "$state/before" "$state/before.area"
 }
-work dpkg --configure -a
+work dpkg --force-confdef --force-confold --configure -a
 [ $# -gt 0 ] || { record; exit 0; }
 echo 'progress - reading the lists of packages'
 work apt-get -q -o APT::Status-Fd=3 -o APT::Update::Error-Mode=any update

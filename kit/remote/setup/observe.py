@@ -102,6 +102,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         pages=number(system["pages"]) if "pages" in system else None,
         boot_pages="boot_pages" in system,
         grub="grub" in system,
+        unfinished=tuple(name for name in ("grub", "engine") if f"unfinished_{name}" in system),
         saved_files=tuple(_saved_file(words) for words in saved if words[0] == "file"),
         saved_values=tuple(_saved_value(words) for words in saved if words[0] == "value"),
         saved_packages=tuple(

@@ -18,6 +18,10 @@ if has_systemd; then echo 'systemd yes'; fi
 if command -v apt-get >/dev/null 2>&1 && command -v dpkg-query >/dev/null 2>&1; then echo 'apt yes'; fi
 if [ -r "$root/etc/default/grub" ] && command -v update-grub >/dev/null 2>&1; then echo 'grub yes'; fi
 if grep -qs 'hugepagesz=1G' "$root/proc/cmdline"; then echo 'boot_pages yes'; fi
+# A newer result means that somebody else did it since.
+unfinished() { [ -e "$state/unfinished/$1" ] && ! [ "$2" -nt "$state/unfinished/$1" ]; }
+if unfinished grub "$root/boot/grub/grub.cfg"; then echo 'unfinished_grub yes'; fi
+if unfinished engine "$root/run/docker.pid"; then echo 'unfinished_engine yes'; fi
 pages=$(cat "$root/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages" 2>/dev/null) && echo "pages $pages"
 
 section packages

@@ -2,10 +2,12 @@
 saved=$state/files/$(key_of "$1")
 [ -d "$saved" ] || exit 0
 if [ -e "$saved/original" ]; then
+  cmp -s "$saved/original" "$root$1" || begin "$1"
   # A later write removes this name if the host stops now.
   temporary=$root${1%/*}/.kit-setup-undo00
   cp -p -- "$saved/original" "$temporary" && mv -fT "$temporary" "$root$1" || fail "$1 cannot be restored; is the disk full?"
 else
+  [ ! -e "$root$1" ] || begin "$1"
   rm -f -- "$root$1" || fail "$1 cannot be removed"
 fi
 rm -rf "$saved"
