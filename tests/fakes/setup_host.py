@@ -39,6 +39,12 @@ if [ "$1" = indextargets ]; then
 fi
 while [ "$1" != update ] && [ "$1" != install ]; do shift; done
 echo "$*" >>"$root/fake/log"
+if read -r _ <"$root/fake/lock-$1"; then
+  # Another program takes the lock, one time for each line.
+  sed -i 1d "$root/fake/lock-$1"
+  echo 'E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (unattended-upgr)'
+  exit 100
+fi 2>/dev/null
 [ ! -e "$root/fake/apt-$1-fails" ] || { cat "$root/fake/apt-$1-fails"; exit 100; }
 [ "$1" = install ] || exit 0
 shift 2

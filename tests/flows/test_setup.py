@@ -121,6 +121,15 @@ def test_an_engine_that_does_not_come_back_gets_its_former_settings(
     assert vm.path("/fake/engine").exists()
 
 
+@pytest.mark.parametrize(("login", "mode"), [("", 0o644), ("ann:secret@", 0o600)])
+def test_a_new_file_with_a_password_is_for_root_only(
+    reporter: Remembering, vm: SetupHost, login: str, mode: int
+) -> None:
+    vm.with_engine()
+    up(reporter, vm, setup={"proxy": f"http://{login}proxy:3128"})
+    assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == mode
+
+
 def test_settings_that_dockerd_refuses_change_nothing(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +233,24 @@ def test_somebody_elses_apt_is_waited_for_and_named(
         up(reporter, vm)
     vm.path("/proc/locks").unlink()
     assert up(reporter, vm).changed
+
+
+@pytest.mark.parametrize("phase", ["update", "install"])
+def test_a_lock_that_is_taken_between_two_commands_is_waited_for(
+    reporter: Remembering, vm: SetupHost, phase: str
+) -> None:
+    vm.write(f"/fake/lock-{phase}", "taken\ntaken\n")
+    assert up(reporter, vm).hosts[0].engine == "26.1.5"
+    assert [line.split()[0] for line in vm.log if line.startswith(phase)] == [phase] * 3
+
+
+def test_a_lock_that_stays_taken_is_the_cause(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.remote.setup.steps.APT_LOCK_S", 0)
+    vm.write("/fake/lock-install", "taken\n" * 9)
+    with pytest.raises(StepError, match=r"another program holds apt's lock: process 77 \(unattended-upgr\)"):
+        up(reporter, vm)
 
 
 def test_another_operator_is_named(reporter: Remembering, vm: SetupHost) -> None:

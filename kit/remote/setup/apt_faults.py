@@ -18,7 +18,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "wait until that process has ended, then: kit setup",
     ),
     (
-        r"Could not get lock \S+(?:\. It is held by (process [0-9]+ \([^)]*\)))?",
+        r"Could not get lock (?:\S+\. It is held by (process [0-9]+ \([^)]*\))|\S+)",
         "another program holds apt's lock: {0}",
         "wait until it has ended, then: kit setup",
     ),

@@ -19,18 +19,38 @@ holder() {
   done
 }
 
-end=$(($(date +%s) + limit))
-while held=$(holder) && [ -n "$held" ]; do
-  echo "progress - waiting for apt's lock, which process ${held% *} (${held#* }) holds"
-  if [ "$(date +%s)" -ge "$end" ]; then
-    fail "E: kit waited $limit s for apt's lock: It is held by process ${held% *} (${held#* })"
-  fi
-  sleep 1
-done
+# await_lock: waits until nobody holds a lock, at most until `end`.
+await_lock() {
+  while held=$(holder) && [ -n "$held" ]; do
+    echo "progress - waiting for apt's lock, which process ${held% *} (${held#* }) holds"
+    if [ "$(date +%s)" -ge "$end" ]; then
+      fail "E: kit waited $limit s for apt's lock: It is held by process ${held% *} (${held#* })"
+    fi
+    sleep 1
+  done
+}
 
 installed() { dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort; }
-# work COMMAND...: in another session, so that nothing interrupts it, with its progress.
+# What apt and dpkg print if another process has the lock.
+taken='Could not get lock|Unable to (acquire|lock) |is another process using it|locked by another process'
+# work COMMAND...: waits for the lock, and starts again if another program took it meanwhile: it takes it between
+# two commands, too.
 work() {
+  end=$(($(date +%s) + limit))
+  while :; do
+    await_lock
+    lines=$(wc -l <"$log")
+    attempt "$@"
+    [ "$code" = 0 ] && return 0
+    tail -n "+$((lines + 1))" "$log" | grep -qE "$taken" && [ "$(date +%s)" -lt "$end" ] || break
+    echo "progress - waiting for apt's lock, which another program took"
+    sleep 1
+  done
+  tail -n 200 "$log" | tail -c 60000 >&2
+  exit 1
+}
+# attempt COMMAND...: in another session, so that nothing interrupts it, with its progress. Sets `code`.
+attempt() {
   : >"$state/apt.status"
   printf '+ %s\n' "$*" >>"$log"
   setsid sh -c 'status=$1; log=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 3>>"$status"; echo "$?" >"$status.code.new"; mv "$status.code.new" "$status.code"' \
@@ -45,7 +65,6 @@ work() {
   done
   code=$(cat "$state/apt.status.code" 2>/dev/null || echo 1)
   rm -f "$state/apt.status.code" "$state/apt.status"
-  [ "$code" = 0 ] || { tail -n 200 "$log" | tail -c 60000 >&2; exit 1; }
 }
 
 rm -f "$state/apt.status.code"
@@ -66,7 +85,8 @@ record() {
 work dpkg --force-confdef --force-confold --configure -a
 [ $# -gt 0 ] || { record; exit 0; }
 echo 'progress - reading the lists of packages'
-work apt-get -q -o APT::Status-Fd=3 -o APT::Update::Error-Mode=any update
-work apt-get -q -y -o APT::Status-Fd=3 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
+# An apt that does not know Lock::Timeout (before 2.0) ignores it.
+work apt-get -q -o APT::Status-Fd=3 -o DPkg::Lock::Timeout=30 -o APT::Update::Error-Mode=any update
+work apt-get -q -y -o APT::Status-Fd=3 -o DPkg::Lock::Timeout=30 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
   --no-install-recommends install -- "$@"
 record
