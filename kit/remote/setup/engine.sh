@@ -1,4 +1,5 @@
-# Writes standard input to daemon.json after dockerd has validated it. Arguments: AREA PATH SIZE restart|keep.
+# Writes standard input to daemon.json after dockerd has validated it. Arguments: AREA PATH SIZE restart|keep MODE.
+# A file that is there keeps its mode; a new one has MODE.
 # If the engine does not answer after the restart, the file gets its former bytes back.
 path=$2
 save_original "$path" "$1"
@@ -17,7 +18,7 @@ if dockerd --help 2>/dev/null | grep -q -- --validate; then
     fail "dockerd refuses the file, and nothing was changed: $(printf %s "$complaint" | tail -n 1)"
   }
 fi
-mode=$(stat -c %a "$root$path" 2>/dev/null || echo 644)
+mode=$(stat -c %a "$root$path" 2>/dev/null || echo "$5")
 put "$path" "$mode" "$3" <"$state/daemon.json.wanted"
 if [ "$4" = restart ]; then
   engine_service restart >/dev/null 2>&1

@@ -111,7 +111,10 @@ def write_file(_execution: Execution, transport: Transport, step: WriteSystemFil
 
 def configure_engine(_execution: Execution, transport: Transport, step: ConfigureEngine) -> None:
     content = _revealed(step.content)
-    argv = program("engine", step.area, DAEMON_JSON, str(len(content)), "restart" if step.restart else "keep")
+    # Any user could read a proxy's password otherwise. Only dockerd needs the file, and it is root.
+    mode = "600" if isinstance(step.content, Secret) else "644"
+    restart = "restart" if step.restart else "keep"
+    argv = program("engine", step.area, DAEMON_JSON, str(len(content)), restart, mode)
     done = transport.run(argv, stdin=content, timeout_s=ENGINE_TIMEOUT_S)
     name = transport.host.name
     require(
