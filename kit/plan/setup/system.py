@@ -205,7 +205,7 @@ def networkd_file(unit: str) -> str:
 
 
 def _manager(facts: SetupFacts, nic: Nic) -> str:
-    """Return what configures this card. netplan writes units for networkd, which has others of its own, too."""
+    """Return what configures this card. netplan writes units for networkd, which may have others, too."""
     own = nic.unit and not nic.unit.rpartition("/")[2].startswith(_NETPLAN)
     return "networkd" if facts.network_manager == "netplan" and own else facts.network_manager
 

@@ -314,6 +314,9 @@ def test_other_repositories_are_no_place_of_the_driver(other: Source) -> None:
 def test_sources_that_kit_cannot_repeat_are_named() -> None:
     """The fresh list of a host without sources, and a key inside a file, must not become a broken file."""
     assert "names no source of Debian" in problem(facts(gpus_on_bus=1, sources=()), "driver")
+    broken = facts(gpus_on_bus=1, sources=(), files={NON_FREE_SOURCES: SystemFile(content=b"x", mode="644")})
+    _, problems = setup_plan(spec_from({"name": "lab"}), [broken], ("driver",))
+    assert "kit setup --undo --only driver" in (problems[0].hint or "")
     inline = source("http://deb.example/debian", "trixie", options=(("signed-by", "inline"),))
     assert "has the key of Debian in itself" in problem(facts(gpus_on_bus=1, sources=(inline,)), "driver")
 
