@@ -99,9 +99,10 @@ def setup(context: Context, request: SetupRequest) -> SetupResult:
         counts.update(host for host, _ in result.plan.steps())
         rebooted.update(host for host, step in result.plan.steps() if isinstance(step, Reboot))
         result, observed = draft(context, request, rebooted)
+    waiting = {host: reasons for host, reasons in result.waiting.items() if host not in rebooted}
+    report_remarks(context, replace(result, waiting=waiting), request)
     if useless := useless_reboots(result, rebooted):
         raise failed("still waiting after a reboot", useless)
-    report_remarks(context, result, request)
     return SetupResult(
         hosts=tuple(_host(facts, counts[facts.host.name], result) for facts in observed),
         changed=bool(done),
