@@ -14,6 +14,7 @@ import pytest
 from kit.cli.text import plan as plantext
 from kit.errors import AnswerError, KitError, NotReadyError, StepError
 from kit.flows.setup.setup import SetupRequest, preview, setup
+from kit.model.plan import Step
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.result import SetupResult
 from kit.model.setup.steps import StartEngine
@@ -696,7 +697,8 @@ def test_an_engine_reads_its_former_settings_after_an_undo_that_was_killed(
         raise StepError("killed", host="gpu1")
 
     with monkeypatch.context() as patch:
-        patch.setitem(ON_HOST, StartEngine, killed)
+        steps: dict[type[Step], Any] = {**ON_HOST, StartEngine: killed}
+        patch.setattr("kit.remote.cluster.execute.ON_HOST", steps)
         with pytest.raises(StepError, match="killed"):
             up(reporter, vm, undo=True)
     assert not vm.path("/etc/docker/daemon.json").exists()
