@@ -23,6 +23,10 @@ MOST = 2**53
 _SHOWN = 60
 # How long a decoder's own message may be, in characters.
 _MESSAGE = 200
+# The escapes of JSON, with both halves of a pair as one.
+_ESCAPE = rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)"
+# The length of the escape of one half.
+_HALF = 6
 # The forms whose fields msgspec has read, and the lock to read others.
 _ready: set[Any] = set()
 _preparing = threading.Lock()
@@ -49,12 +53,25 @@ def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) 
         raise OddAnswer(f"it has more than {most} bytes", answer)
     _prepare(form)
     try:
-        value: T = msgspec.json.decode(answer, type=form)
+        value: T = msgspec.json.decode(_whole(answer), type=form)
     except RecursionError:
         raise OddAnswer("it is nested too deeply", answer) from None
     except (msgspec.MsgspecError, ValueError) as error:
         raise OddAnswer(str(error), answer) from None
     return value
+
+
+def _whole(answer: bytes | str) -> bytes | str:
+    """Return a JSON text that msgspec reads: with a backslash before each escape that is half of a surrogate pair.
+
+    Python writes these for the bytes of names and words that are not UTF-8. Only their text is shown.
+    """
+    data = answer.encode() if isinstance(answer, str) else answer
+    if b"\\ud" not in data:
+        return answer
+    import re  # noqa: PLC0415  (few answers need it)
+
+    return re.sub(_ESCAPE, lambda match: b"\\" * (len(match[0]) == _HALF) + match[0], data)
 
 
 @overload

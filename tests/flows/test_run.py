@@ -84,6 +84,24 @@ def test_a_run_that_fails(cluster: Cluster) -> None:
     assert result.left == {"gpu1": 0}
 
 
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"command": ("cat", "caf\udce9")}, "a word of the command is not UTF-8: caf\\udce9"),
+        ({"command": ("ls",), "workdir": "caf\udce9"}, "--workdir is not UTF-8: caf\\udce9"),
+        ({"command": ("ls",), "env": (("caf\udce9", "1"),)}, "the name of a variable is not UTF-8: caf\\udce9"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_words_that_are_not_utf_8_are_refused(
+    cluster: Cluster, more: dict[str, Any], text: str, *, dry_run: bool
+) -> None:
+    with pytest.raises(InputError) as caught:
+        run(cluster.context(), RunRequest(dry_run=dry_run, **more))
+    assert caught.value.message == text
+    assert cluster.records == []
+
+
 def test_more_servers_than_a_host_has_room_for_are_warned_of(cluster: Cluster) -> None:
     cluster.run("true", launcher="ps", servers=1, dry_run=True)
     assert not cluster.reporter.warnings

@@ -26,6 +26,8 @@ BEGIN = b"\x1ekit-line "
 HEAD = re.compile(rb"\x1ekit-line (\d{1,9}) ([oeuxl]) ([+.]) (\d{1,4})\n")
 # The longest head. Text that begins like a head and has no newline within this length is not one.
 HEAD_ROOM = 64
+# Half of a surrogate pair. In text that Python has read, there are no pairs.
+HALF = re.compile("[\ud800-\udfff]")
 
 # (rank, kind, more, body); the rank of mpirun's own words is None.
 Piece = Tuple[Optional[bytes], str, str, bytes]
@@ -42,9 +44,21 @@ def relayed(rank: bytes, kind: str, body: bytes, more: str = ".") -> bytes:
     return b"\x1ekit-line %s %s %s %d\n%s%s" % (rank, kind.encode(), more.encode(), len(body), body, end)
 
 
+def text(value: object, **more: bool) -> str:
+    """Return a value as JSON that kit can read: half a surrogate pair, which stands for a byte, as its escape's text.
+
+    The command of a run, for example, may have words that are not UTF-8.
+    """
+    line = json.dumps(value, **more)  # type: ignore[arg-type]  # words of json.dumps
+    if "\\ud" not in line:
+        return line
+    shown = HALF.sub(lambda match: "\\\\u%04x" % ord(match.group()), json.dumps(value, ensure_ascii=False))
+    return json.dumps(json.loads(shown), **more)  # type: ignore[arg-type]
+
+
 def event(milliseconds: int, name: str, **fields: Any) -> bytes:
     fields["event"] = name
-    return record(milliseconds, b"-", "k", json.dumps(fields, sort_keys=True).encode())
+    return record(milliseconds, b"-", "k", text(fields, sort_keys=True).encode())
 
 
 def state(line: bytes) -> bytes:

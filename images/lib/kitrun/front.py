@@ -55,7 +55,7 @@ MISSING = 4
 
 
 def say(value: object) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.write(frames.text(value) + "\n")
     sys.stdout.flush()
 
 

@@ -15,6 +15,7 @@ from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
 from kit.model.run import Failure, Place, RunCode, RunRecord, RunState, RunUse
 from kit.model.values import asdict
+from kit.plan.run import encoding
 
 # Limits of what a record may say: seconds since 1970, and any count.
 _LATEST = 2.0**36
@@ -135,7 +136,7 @@ def start_request(
             **({"exclusive": True} if exclusive else {}),
             **({"elastic": dict(plan.elastic)} if plan.elastic else {}),
             **({"options": dict(options)} if options else {}),
-            **({"code": dict(code)} if code else {}),
+            **({"code": encoding.shown(dict(code))} if code else {}),
         },
     }
 

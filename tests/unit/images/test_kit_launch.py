@@ -61,6 +61,21 @@ def test_what_it_passes_on(head: Head) -> None:
     head.nothing_left()
 
 
+def test_a_word_that_is_not_utf_8_reaches_the_command_and_kit_can_read_the_record(head: Head) -> None:
+    door, answer = head.run(
+        "sh", "-c", 'printf %s "$1" | od -An -tx1; exec sleep 600', "x", "caf\udce9",
+        info={"command": ["cat", "caf\udce9", "\N{GRINNING FACE}"], "env": [], "by": "me@here"},
+    )  # fmt: skip
+    door.read_until(" 63 61 66 e9")
+    other = head.door()
+    (record,) = other.hello["runs"]
+    assert record["command"] == ["cat", "caf\\udce9", "\N{GRINNING FACE}"]
+    attached = other.ask({"op": "attach", "id": answer["started"], "follow": False})["attached"]
+    assert attached["command"] == record["command"]
+    door.stop(grace=0.0, why="caf\udce9")
+    assert door.story().ending["stopped"] == "caf\\udce9"
+
+
 @pytest.mark.parametrize(
     ("script", "code", "failure"),
     [

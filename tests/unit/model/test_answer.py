@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -118,3 +119,10 @@ def test_threads_may_use_a_form_for_the_first_time_together() -> None:
     """Without the lock, msgspec ends this process with a segmentation fault."""
     done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("form", ["bytes", "str"])
+def test_half_a_surrogate_pair_is_text_and_a_pair_is_its_character(form: str) -> None:
+    text = json.dumps({"id": "caf\udce9 \\udce9 \N{GRINNING FACE} \ud83d"})
+    expected = Row(id="caf\\udce9 \\udce9 \N{GRINNING FACE} \\ud83d")
+    assert decode(text.encode() if form == "bytes" else text, Row) == expected

@@ -139,3 +139,9 @@ def test_a_record_as_text() -> None:
     run = parse('{"id": "r1", "command": ["a"]}')
     assert run is not None
     assert (run.id, run.command, run.state) == ("r1", ("a",), "running")
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_shown_as_text() -> None:
+    code = {"digest": "d", "folder": "/home/me/caf\udce9", "files": 1, "size": 2}
+    request = start_request(plan("r1"), cluster="lab", image="i", head="gpu1", by="me@here", wait=False, code=code)
+    assert request["info"]["code"] == {**code, "folder": "/home/me/caf\\udce9"}
