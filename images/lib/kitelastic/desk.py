@@ -37,9 +37,7 @@ def change(run: store.Run, request: Mapping[str, Any], root: Optional[str] = Non
         places, why = changed(record["places"], add, drop, least=int(elastic.get("min_np") or 1))
         if why:
             return {"failed": why}
-        record = dict(record, places=places)
-        store.write(run.path("record.json"), record)
-    return {"changed": record}
+        return {"changed": run.change_places(places)}
 
 
 def _refused(against: gate.Against) -> Dict[str, Any]:

@@ -162,7 +162,7 @@ class ElasticAttempt(Attempt):
                 return
             places = desk.in_world(record["places"], hosts)
             if places != record["places"]:
-                store.write(self.run.path("record.json"), dict(record, places=places))
+                self.run.change_places(places)
 
     # Loop
 

@@ -1,6 +1,6 @@
 """The folder of runs on the head, with one folder for each run. Files do not say whether a run is alive; a lock does.
 
-    record.json   what was started: command, places, names of variables; written once
+    record.json   what was started: command, places, names of variables. Only places change, of a run that lives
     code.diff     how the code differed from its commit; missing if it did not
     lock          held by the supervisor as long as it lives
     log           all that the run printed, as records (kitrun.frames)
@@ -90,6 +90,18 @@ class Run:
     @property
     def record(self) -> Optional[Record]:
         return read(self.path("record.json"))
+
+    def change_places(self, places: Sequence[Mapping[str, Any]]) -> Optional[Record]:
+        """Write other places into the record, and return it. In `starting`: the places are the run's leases.
+
+        The file keeps its time, by which runs are sorted.
+        """
+        path, record = self.path("record.json"), self.record
+        if record is None:
+            return None
+        record["places"] = list(places)
+        write(path, record, at=os.stat(path).st_mtime_ns)
+        return record
 
     @property
     def ending(self) -> Optional[Record]:
@@ -228,10 +240,12 @@ def overwrite(path: str, data: bytes) -> None:
         file.truncate()
 
 
-def write(path: str, value: object) -> None:
-    """Write a file completely or not at all."""
+def write(path: str, value: object, *, at: Optional[int] = None) -> None:
+    """Write a file completely or not at all. `at` is its time, in nanoseconds; by default now."""
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(value, file)
+    if at is not None:
+        os.utime(path + ".new", ns=(at, at))
     os.rename(path + ".new", path)
 
 

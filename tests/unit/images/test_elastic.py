@@ -115,6 +115,18 @@ def test_the_desk_changes_the_record(living: Any, tmp_path: Path) -> None:
     assert living.record["places"] == [place(1), place(2, leaving=True), place(3, out=True)]
 
 
+def test_a_run_whose_hosts_change_does_not_become_the_latest(living: Any, tmp_path: Path) -> None:
+    other = store.Run("20261121-101500-0000", str(tmp_path))
+    lock = other.create({"id": other.id, "places": [place(3)]})
+    try:
+        began = os.stat(living.path("record.json")).st_mtime_ns
+        os.utime(other.path("record.json"), ns=(began + 1, began + 1))
+        assert "changed" in desk.change(living, {"add": [], "drop": ["gpu2"]}, str(tmp_path))
+        assert store.find("", str(tmp_path)).id == other.id
+    finally:
+        os.close(lock)
+
+
 def test_the_desk_gives_no_slot_twice(living: Any, tmp_path: Path) -> None:
     other = store.Run("20261121-101500-0002", str(tmp_path))
     lock = other.create({"id": other.id, "places": [place(3)]})
