@@ -17,7 +17,7 @@ import pytest
 
 from kit.remote.run.lines import LONG
 from tests.fakes import launcher
-from tests.fakes.head import marked, until
+from tests.fakes.head import marked, parent, until
 
 frames = launcher.load("kitrun.frames")
 
@@ -47,6 +47,23 @@ def late(*words):
     os.kill(os.getpid(), module.HOLD)
     return relay(*words)
 module.relay = late
+module.main(sys.argv[2:])
+"""
+)
+# A kit-rank whose clock runs very fast while it holds. It writes `held` after some turns.
+HELD_LONG = (
+    LOADED
+    + """
+import itertools
+hold, sleep, turns = module.wait_for_others, module.time.sleep, itertools.count(1)
+def turn(seconds):
+    if next(turns) == 5:
+        os.write(1, b"held\\n")
+    sleep(seconds)
+def fast(*words):
+    module.time.monotonic, module.time.sleep = itertools.count(0, 10**6).__next__, turn
+    return hold(*words)
+module.wait_for_others = fast
 module.main(sys.argv[2:])
 """
 )
@@ -356,6 +373,37 @@ def test_one_that_has_to_hold_stays_until_mpirun_ends_it() -> None:
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(30) == 0
+    process.communicate()
+
+
+def test_one_that_has_to_hold_does_so_for_any_grace() -> None:
+    script = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
+    process = start("sh", "-c", script, program=("-c", HELD_LONG, str(KIT_RANK)))
+    rank = int(records(read_until(process, b"up"))[0][2].split()[1])
+    process.send_signal(signal.SIGURG)
+    os.kill(rank, signal.SIGTERM)
+    assert process.stdout
+    assert process.stdout.readline() == b"held\n"
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(30) == 0
+    process.communicate()
+
+
+def test_one_that_has_to_hold_ends_with_the_daemon_above_it(tmp_path: Path) -> None:
+    script = f"echo $$ >{tmp_path}/rank; trap 'exit 0' TERM; while :; do sleep 0.02; done"
+    mark = f"t-{uuid.uuid4().hex[:12]}"
+    above = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    words = (sys.executable, "-IS", str(KIT_RANK), "sh", "-c", script)
+    process = start(*words, program=("-c", above), KIT_RUN=mark)
+    until(lambda: (tmp_path / "rank").exists() and (tmp_path / "rank").read_text().endswith("\n"))
+    rank = int((tmp_path / "rank").read_text())
+    keeper = parent(rank)
+    os.kill(keeper, signal.SIGURG)
+    os.kill(rank, signal.SIGTERM)
+    read_until(process, b"x . ")
+    process.kill()
+    until(lambda: not marked(mark))
     process.communicate()
 
 
