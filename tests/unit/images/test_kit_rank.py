@@ -326,6 +326,17 @@ def test_what_a_rank_leaves_in_the_background(script: str, leave: bool, stays: b
     assert bool(left) is stays
 
 
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_rank_that_leaves_a_talker_in_the_background_ends(leave: bool) -> None:
+    mark = f"t-{uuid.uuid4().hex[:12]}"
+    talker = "trap '' PIPE; while echo on; do sleep 0.02; done"
+    code, err = run(f"({talker}) & echo done; exit 3", KIT_RUN=mark, **({"KIT_LEAVE": "1"} if leave else {}))
+    assert code == 3
+    assert {b"done", b"on"} <= {line for _, line in lines_of(err)}
+    assert life(err)[-1] == ("x", [b"gpu7", b"3", b"0", b"0"])
+    until(lambda: not marked(mark))
+
+
 def test_a_command_that_is_not_there_is_127() -> None:
     process = start("no-such-command")
     _, err = process.communicate(timeout=60)
