@@ -59,6 +59,8 @@ class Attempt:
         self._began = time.monotonic()
         self._looked = 0.0
         self._stopping = decide.Stopping(0.0, 0.0)
+        # The request to stop that counted last.
+        self._asked: Optional[store.Record] = None
         held = str(launch.env.get("KIT_HELD_SLOTS", ""))
         self._idle = idle.Watch(policy.get("idle_gpu"), held, [place["node"] for place in launch.places])
         # The ranks left on each node, as nodes count them.
@@ -277,6 +279,9 @@ class Attempt:
             ranks_gone = all(self._counts.get(node.name) == 0 for node in living)
             request = self.run.stop_asked
             hurry = request is not None and decide.grace_of(request) <= 0
+            # The first one, too: another may have replaced it since the stop began.
+            if request is not None and request != self._asked:
+                self._stopping, self._asked = decide.shortened(self._stopping, request, now), request
         away = {node.name for node in self.lost}
         reported = all(rank in self.output.ended or host in away for rank, host in self.output.up.items())
         step, self._stopping = decide.next_step(

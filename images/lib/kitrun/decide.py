@@ -167,6 +167,11 @@ def begin_stop(stop: Stop, now: float) -> Stopping:
     return Stopping(deadline=now + stop.grace, counted=now)
 
 
+def shortened(stopping: Stopping, request: Mapping[str, Any], now: float) -> Stopping:
+    """Return the state after another request to stop. It can take time from the ranks, and gives them none."""
+    return stopping._replace(deadline=min(stopping.deadline, now + grace_of(request)))
+
+
 def next_step(stopping: Stopping, now: float, *, ranks_gone: bool, reported: bool, hurry: bool) -> Tuple[str, Stopping]:
     """Return what to do now ('kill' or 'end' mpirun, 'count' ranks, or '' to wait), and the state after it.
 

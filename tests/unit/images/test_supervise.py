@@ -103,16 +103,16 @@ def test_stopped_ranks_end_one_by_one_in_their_own_time(head: Head) -> None:
     head.nothing_left()
 
 
-@pytest.mark.parametrize("patience", ["over", "hurry"])
+@pytest.mark.parametrize("patience", ["over", "less", "hurry"])
 def test_ranks_that_do_not_listen(head: Head, patience: str) -> None:
     """They are ended when the grace is over, or when somebody asks again with less of it."""
     deaf = "trap '' TERM; echo up; while :; do sleep 0.02; done"
     door, _ = head.ranks(2, deaf, env=IMPATIENT)
     until(lambda: (head.runs / head.ids[0] / "log").read_bytes().count(b"up\n") == 2)
     door.stop(grace=0.3 if patience == "over" else 600.0)
-    if patience == "hurry":
+    if patience != "over":
         until(lambda: b'"stopping"' in (head.runs / head.ids[0] / "log").read_bytes())
-        door.stop(grace=0.0)
+        door.stop(grace=0.0 if patience == "hurry" else 0.3)
     story = door.story()
     assert (story.code, story.ending["stopped"], story.ending["left"]) == (143, "Ctrl-C", {"gpu1": 0})
     head.nothing_left()
