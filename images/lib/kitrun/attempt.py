@@ -332,6 +332,11 @@ class Attempt:
         others = [node for node in self.nodes if isinstance(node, nodes.Node) and node not in self.lost]
         nodes.ask(others, "settle", "settling", patience)
 
+    def leave(self, patience: float) -> None:
+        """Have the guards end without ending what the run left on their nodes, as they do when their streams end."""
+        others = [node for node in self.nodes if isinstance(node, nodes.Node) and node not in self.lost]
+        nodes.ask([node for node in others if self.guarded or node.fd is not None], "leave", "leaving", patience)
+
     def runs_kept(self, patience: float) -> Dict[str, List[str]]:
         """Return which runs have files on each other node that answers."""
         others = [node for node in self.nodes if isinstance(node, nodes.Node) and node not in self.lost]

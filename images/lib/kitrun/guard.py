@@ -2,8 +2,8 @@
 
 It reads one word a line from standard input: `beat`, `term` (end the ranks gently), `count` (how many ranks are left),
 `stacks`, `gpus` (how much they are used), `reading` (what the run uses here: kitrun.metrics), `settle` (the run is
-over: settle its working folder), `runs` (which runs have files here), `end` (end everything that is left, report how
-many processes did not end, and exit).
+over: settle its working folder), `runs` (which runs have files here), `leave` (the run is over, and what it left may
+stay: exit), `end` (end everything that is left, report how many processes did not end, and exit).
 It answers in lines of JSON. When beats stop, because the head is gone or the link is cut, it ends the run's processes
 here: nobody else can.
 """
@@ -127,6 +127,10 @@ class Guard:
         for line in lines:
             if line == b"end":
                 say(left=self._sweep())
+                return 0
+            if line == b"leave":
+                forget(self._path)
+                say(leaving=True)
                 return 0
             self._answer(line)
         return None

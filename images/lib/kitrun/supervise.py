@@ -72,6 +72,8 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         attempt.clean(CLEAN_S)
     if launch.code:
         settle_all(run, attempt)
+    if good and not policy.get("clean", True):
+        attempt.leave(CLEAN_S)
     attempt.close()
 
 

@@ -163,6 +163,24 @@ def test_what_ranks_leave_in_the_background(make_head: MakeHead, clean: bool) ->
         assert len(head.left()) == 2
 
 
+def test_guards_on_other_nodes_end_nothing_that_may_stay(make_head: MakeHead) -> None:
+    head = make_head(attempt_GUARD_AFTER_S=0.0)
+    head.ssh(guard_ENDED_S=0.0)
+    gate = head.folder / "gate"
+    os.mkfifo(gate)
+    env = {"KIT_LEAVE": "1"}
+    script = f"setsid sleep 602 >/dev/null 2>&1 & echo up; read -r word <{gate}"
+    places = [place("gpu1", 1), place("gpu2", 1, address="127.0.0.2")]
+    door, _ = head.ranks(1, script, env=env, policy={"clean": False}, places=places)
+    door.read_until("up")
+    until(lambda: list(head.folder.glob("guards/127.0.0.2/*")))
+    gate.write_text("on\n")
+    assert door.story().code == 0
+    until(lambda: not head.processes())
+    assert len(head.left()) == 1
+    assert not list(head.folder.glob("guards/127.0.0.2/*"))
+
+
 def test_a_run_that_fails_leaves_nothing_either_way(head: Head) -> None:
     script = "setsid sleep 600 >/dev/null 2>&1 & echo up; exit 3"
     story = ranks(head, 1, script, env={"KIT_LEAVE": "1"}, policy={"clean": False})
