@@ -235,7 +235,7 @@ class Attempt:
         return (self.requested() or decide.lost_stop(self.lost[0].name)) if self.lost else None
 
     def requested(self) -> Optional[decide.Stop]:
-        return decide.requested(self.policy, self.run.stop_asked, self.run.operator_age)
+        return decide.requested(self.policy, self.run.stop_asked, self.run.operator_age(time.monotonic()))
 
     def _report(self, why: str) -> None:
         """Write down what each rank is doing, for the person who wants to know why nothing happens."""

@@ -297,11 +297,7 @@ class Front:
         """Shorten the wait for the operator, whose stream ended. Another stream may come, but not much later."""
         from kitrun import decide
 
-        past = time.time() - decide.OPERATOR_S + COME_BACK_S
-        try:
-            os.utime(run.path("operator"), (past, past))
-        except OSError:
-            return
+        run.touch_operator(over=decide.OPERATOR_S - COME_BACK_S)
 
 
 def main() -> int:

@@ -5,7 +5,8 @@
     lock          held by the supervisor as long as it lives
     log           all that the run printed, as records (kitrun.frames)
     metrics.jsonl what it used of its hosts, in lines of JSON (kitrun.metrics); missing for a short run
-    operator      touched while an operator waits for the run in the foreground
+    operator      touched while an operator waits for the run in the foreground; or, when the operator's stream has
+                  ended, how many seconds of the wait for the operator are over already
     stop          a request to end the run: JSON {"why", "grace", "by"}
     stdin         what kit's standard input has sent for rank 0 so far; stdin.end: nothing more comes
     hostfile      of the current attempt
@@ -48,6 +49,8 @@ class Run:
             raise ValueError("this is not the id of a run: %r" % run_id[:80])
         self.id, self.root = run_id, root or ROOT
         self.folder = os.path.join(root or ROOT, run_id)
+        # The operator's file as it was last seen, and since when it has been like that (monotonic).
+        self._operator: Tuple[Tuple[int, str], float] = ((0, ""), 0.0)
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -179,17 +182,30 @@ class Run:
             with contextlib.suppress(OSError):
                 os.unlink(self.path(name))
 
-    def touch_operator(self) -> None:
-        with contextlib.suppress(OSError), open(self.path("operator"), "a"):
+    def touch_operator(self, over: float = 0.0) -> None:
+        """Note that an operator is here, or that the stream of one has ended, so that much of the wait is over."""
+        with contextlib.suppress(OSError), open(self.path("operator"), "w", encoding="ascii") as file:
+            file.write("%g" % over if over else "")
+            file.flush()
             os.utime(self.path("operator"), None)
 
-    @property
-    def operator_age(self) -> Optional[float]:
-        """Seconds since an operator last sent a beat; None if there never was an operator."""
+    def operator_age(self, now: float) -> Optional[float]:
+        """Return the seconds since an operator last sent a beat; None if there never was an operator.
+
+        `now` is monotonic, and so is the age: somebody may set the clock of the head. Call this often.
+        """
         try:
-            return max(0.0, time.time() - os.stat(self.path("operator")).st_mtime)
+            with open(self.path("operator"), encoding="ascii", errors="replace") as file:
+                seen = (os.fstat(file.fileno()).st_mtime_ns, file.read(32))
         except OSError:
             return None
+        if seen != self._operator[0]:
+            self._operator = (seen, now)
+        try:
+            over = float(seen[1] or 0)
+        except ValueError:
+            over = 0.0
+        return now - self._operator[1] + over
 
 
 class Log:
