@@ -67,14 +67,18 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     run.forget_stdin()
     run.finish(ending_of(attempt, failure, log.lost, recorder.summary()))
     prune(run, attempt, policy)
-    if good and attempt.guarded and policy.get("clean", True):
-        # The client already knows that the run ended well. Now end what it left in the background.
-        attempt.clean(CLEAN_S)
-    if launch.code:
-        settle_all(run, attempt)
-    if good and not policy.get("clean", True):
-        attempt.leave(CLEAN_S)
+    leave_nodes(run, attempt, good=good, clean=bool(policy.get("clean", True)))
     attempt.close()
+
+
+def leave_nodes(run: store.Run, attempt: Attempt, *, good: bool, clean: bool) -> None:
+    """End what a good run left in the background, or let it be. The client already knows how the run ended."""
+    if good and clean and attempt.guarded:
+        attempt.clean(CLEAN_S)
+    if attempt.launch.code:
+        settle_all(run, attempt)
+    if good and not clean:
+        attempt.leave(CLEAN_S)
 
 
 def prune(run: store.Run, attempt: Attempt, policy: Mapping[str, Any]) -> None:

@@ -119,7 +119,7 @@ def test_a_run_whose_hosts_change_does_not_become_the_latest(living: Any, tmp_pa
     other = store.Run("20261121-101500-0000", str(tmp_path))
     lock = other.create({"id": other.id, "places": [place(3)]})
     try:
-        began = os.stat(living.path("record.json")).st_mtime_ns
+        began = Path(living.path("record.json")).stat().st_mtime_ns
         os.utime(other.path("record.json"), ns=(began + 1, began + 1))
         assert "changed" in desk.change(living, {"add": [], "drop": ["gpu2"]}, str(tmp_path))
         assert store.find("", str(tmp_path)).id == other.id

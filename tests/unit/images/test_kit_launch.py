@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
