@@ -189,16 +189,18 @@ class Run:
             file.flush()
             os.utime(self.path("operator"), None)
 
-    def operator_age(self, now: float) -> Optional[float]:
-        """Return the seconds since an operator last sent a beat; None if there never was an operator.
+    @property
+    def operator_age(self) -> Optional[float]:
+        """Seconds since an operator last sent a beat; None if there never was an operator.
 
-        `now` is monotonic, and so is the age: somebody may set the clock of the head. Call this often.
+        As long as somebody looks often: the times of files would change with the clock of the head, which may be set.
         """
         try:
             with open(self.path("operator"), encoding="ascii", errors="replace") as file:
                 seen = (os.fstat(file.fileno()).st_mtime_ns, file.read(32))
         except OSError:
             return None
+        now = time.monotonic()
         if seen != self._operator[0]:
             self._operator = (seen, now)
         try:
