@@ -65,6 +65,8 @@ class Attempt:
         self._idle = idle.Watch(policy.get("idle_gpu"), held, [place["node"] for place in launch.places])
         # The ranks left on each node, as nodes count them.
         self._counts: Dict[str, int] = {}
+        # The stream on which each node was told to end its ranks gently, or 0 if it had none.
+        self._term_on: Dict[str, int] = {}
 
     def _node(self, place: Mapping[str, Any]) -> nodes.AnyNode:
         if place["node"] == self.launch.head:
@@ -235,7 +237,7 @@ class Attempt:
         return (self.requested() or decide.lost_stop(self.lost[0].name)) if self.lost else None
 
     def requested(self) -> Optional[decide.Stop]:
-        return decide.requested(self.policy, self.run.stop_asked, self.run.operator_age(time.monotonic()))
+        return decide.requested(self.policy, self.run.stop_asked, self.run.operator_age)
 
     def _report(self, why: str) -> None:
         """Write down what each rank is doing, for the person who wants to know why nothing happens."""
@@ -266,7 +268,7 @@ class Attempt:
                 self.guard()
             for node in self.nodes:
                 node.received = []
-                node.send("term")
+                self._term(node)
         self._stopping = decide.begin_stop(stop, now)
         self._counts = {}
 
@@ -293,7 +295,14 @@ class Attempt:
             process.terminate()
         elif step == "count":
             for node in living:
-                node.send("count")
+                if node.name in self._counts or self._term_on.get(node.name, node.streams) == node.streams:
+                    node.send("count")
+                else:
+                    # Its stream was down, or broke before it answered.
+                    self._term(node)
+
+    def _term(self, node: nodes.AnyNode) -> None:
+        self._term_on[node.name] = node.streams if node.send("term") else 0
 
     def _take_counts(self) -> None:
         for node in self.nodes:

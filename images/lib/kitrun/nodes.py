@@ -44,6 +44,8 @@ class Node:
         self.begun = time.monotonic()
         self.received: List[Dict[str, Any]] = []
         self.helpless = False
+        # How many streams there were, with the present one.
+        self.streams = 0
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._rest = b""
         self._tried = 0.0
@@ -52,6 +54,7 @@ class Node:
     def open(self) -> None:
         self._tried = time.monotonic()
         self._rest = b""
+        self.streams += 1
         self._process = subprocess.Popen(
             [*SSH, "--", self.address, *REMOTE, self.run_id, *([str(self.memory)] if self.memory else [])],
             stdin=subprocess.PIPE,
@@ -67,13 +70,16 @@ class Node:
         """The descriptor to wait for; None while there is no stream."""
         return self._process.stdout.fileno() if self._process and self._process.stdout else None
 
-    def send(self, word: str) -> None:
+    def send(self, word: str) -> bool:
+        """Write a word. Return False if there is no stream for it."""
         if self._process is None or self._process.stdin is None:
-            return
+            return False
         try:
             os.write(self._process.stdin.fileno(), word.encode() + b"\n")
         except OSError:
             self.close()
+            return False
+        return True
 
     def tend(self) -> None:
         """Send a beat if it is due. Open another stream if the last one broke."""
@@ -148,6 +154,7 @@ class Here:
 
     lost = helpless = False
     fd: Optional[int] = None
+    streams = 1
 
     def __init__(self, name: str, run_id: str, memory: int = 0) -> None:
         self.name, self.run_id = name, run_id
@@ -159,7 +166,7 @@ class Here:
         self._watch = Watch(run_id, memory)
         self._probe = metrics.Probe(run_id, self._look)
 
-    def send(self, word: str) -> None:
+    def send(self, word: str) -> bool:
         if word == "term":
             procs.end_gently(self.run_id)
             self.received.append({"count": len(procs.ranks(self.run_id))})
@@ -173,6 +180,7 @@ class Here:
             self.received.append({"left": procs.sweep(self.run_id)})
         elif word == "reading":
             self.reading = self._probe.read()
+        return True
 
     def tend(self) -> None:
         self.over = self._watch.look(time.monotonic())

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from tests.fakes import launcher
-from tests.fakes.head import MPIRUN, Head, MakeHead, marked, place, until
+from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, marked, place, until
 
 procs = launcher.load("kitrun.procs")
 KIT_NODE = launcher.IMAGES / "bin" / "kit-node"
@@ -239,6 +239,24 @@ def test_a_stream_that_breaks_is_opened_again(make_head: MakeHead) -> None:
     door.stop(grace=20.0)
     ending = door.story().ending
     assert (ending["exit_code"], ending["left"]) == (143, {"gpu1": 0, "gpu2": 0})
+    head.nothing_left()
+
+
+def test_a_node_whose_stream_is_down_ends_its_ranks_gently_when_it_is_back(make_head: MakeHead) -> None:
+    head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_AGAIN_S=0.05)
+    words = head.folder / "words"
+    head.ssh(f'[ -e {head.folder}/mended ] || exit 255; tee {words} | "$@"')
+    deaf = "trap '' TERM; echo up; while :; do sleep 0.02; done"
+    door, _ = head.ranks(1, deaf, places=TWO, env=IMPATIENT)
+    door.read_until("up")
+    door.stop(grace=600.0)
+    until(lambda: b'"stopping"' in log(head))
+    (head.folder / "mended").touch()
+    until(lambda: words.exists() and "count" in words.read_text())
+    # A rank may take a second TERM for a person in a hurry.
+    assert [word for word in words.read_text().split() if word != "beat"][:2] == ["term", "count"]
+    door.stop(grace=0.0)
+    assert door.story().code == 143
     head.nothing_left()
 
 
