@@ -10,7 +10,7 @@ a place has "out": true. One that is to leave has "leaving": true until no rank 
 (kitrun.elastic).
 """
 
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Collection, Container, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kitqueue import gate
 from kitrun import store
@@ -96,3 +96,12 @@ def in_world(places: Sequence[Mapping[str, Any]], hosts: Collection[str]) -> Pla
         elif not place.get("leaving"):
             result.append(dict(known, out=True))
     return result
+
+
+def are_gone(places: Sequence[Mapping[str, Any]], lost: Container[str]) -> List[str]:
+    """Return the hosts that were dropped, and on which nothing of the run is: no rank of its world, and they are lost.
+
+    Guards have ended what was there. On a host that answers, the driver may just start a rank.
+    """
+    leaving = [place["node"] for place in places if place.get("leaving") and place.get("out")]
+    return [name for name in leaving if name in lost]

@@ -4,6 +4,7 @@ kit-elastic (kitelastic.main) is in mpirun's place. It gets the hosts of the run
 on standard output. A lost host does not end this run: kit-elastic continues with the others while --min-np ranks fit.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -153,6 +154,18 @@ class ElasticAttempt(Attempt):
         if hosts != self._sent:
             self._sent = hosts
             self._tell(hosts=hosts)
+        self._release([name for name in self._away() if name not in self._there])
+
+    def _release(self, lost: Container[str]) -> None:
+        """Give back the slots of hosts that are lost and dropped. The next reset may be far away."""
+        if not desk.are_gone(self._places(), lost):
+            return
+        # On a full disk, the next look tries again.
+        with contextlib.suppress(OSError), store.starting(self._root):
+            places = (self.run.record or {}).get("places") or []
+            gone = desk.are_gone(places, lost)
+            if gone:
+                self.run.change_places([place for place in places if place["node"] not in gone])
 
     def _note_world(self, hosts: Sequence[str]) -> None:
         """Write down where ranks are. The slots of dropped hosts are free when no rank is there."""

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Any, Dict, Mapping, Optional, Set, Type
+from typing import Any, Dict, Mapping, Optional, Sequence, Set, Type
 
 from kitrun import code, decide, metrics, newest, procs, settle, store
 from kitrun.attempt import Attempt
@@ -52,6 +52,7 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         attempt.close()
         wait = decide.backoff(policy, number)
         dropped, launch = without(launch, attempt.lost_hosts(), policy)
+        release(run, dropped)
         age = newest.age(str(launch.env.get("KIT_CHECKPOINT_DIR", "")), time.time())
         checkpoint = {} if age is None else {"checkpoint": round(age, 1)}
         attempt.note("again", number=number + 1, wait=wait, dropped=dropped, **checkpoint)
@@ -79,6 +80,15 @@ def leave_nodes(run: store.Run, attempt: Attempt, *, good: bool, clean: bool) ->
         settle_all(run, attempt)
     if good and not clean:
         attempt.leave(CLEAN_S)
+
+
+def release(run: store.Run, hosts: Sequence[str]) -> None:
+    """Give back the slots of hosts that the run does not use again. The record keeps these, for their files."""
+    # On a full disk, other runs wait for the slots until this one ends.
+    with contextlib.suppress(OSError), store.starting(os.path.dirname(run.folder)):
+        places = (run.record or {}).get("places") or ()
+        if any(place["node"] in hosts for place in places):
+            run.change_places([dict(place, ranks=0, slots=[]) if place["node"] in hosts else place for place in places])
 
 
 def prune(run: store.Run, attempt: Attempt, policy: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import launcher, rendezvous
-from tests.fakes.head import Door, Head, until
+from tests.fakes.head import Door, Head, MakeHead, until
 from tests.sockets import own_addresses
 
 desk = launcher.load("kitelastic.desk")
@@ -502,6 +502,19 @@ os.write(2, b"asked to stop\\n")
     story = door.story()
     assert {'then ["gpu3"]', "asked to stop"} <= set(story.mpirun)
     assert story.ending["stopped"]
+
+
+def test_a_lost_host_that_is_dropped_gives_its_slots_back_at_once(make_head: MakeHead) -> None:
+    head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_LOST_S=0.6, elastic_LOOK_S=0.05)
+    head.ssh("exec sleep 600")
+    door, answer = elastic_run(head, 'while words() != {"stop": True}: pass')
+    until(lambda: b'"reset"' in head.log() and b'"lost"' in head.log())
+    record = head.runs / answer["started"] / "record.json"
+    until(lambda: json.loads(record.read_text())["places"][1].get("out"))
+    head.door().ask({"op": "hosts", "id": answer["started"], "add": [], "drop": ["gpu2"]})
+    until(lambda: [p["node"] for p in json.loads(record.read_text())["places"]] == ["gpu1"])
+    door.stop(grace=0.0)
+    assert door.story().ending["stopped"]
 
 
 FIRST = (3, "gpu3", 9)

@@ -290,11 +290,21 @@ def test_a_node_that_is_not_heard_is_lost(make_head: MakeHead, how: str) -> None
 def test_a_lost_node_may_be_left_out_of_the_next_attempt(make_head: MakeHead) -> None:
     head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_LOST_S=0.6)
     head.ssh("exec sleep 600")
-    script = "[ $KIT_ATTEMPT = 2 ] || exec sleep 600; echo $OMPI_COMM_WORLD_RANK of $KIT_ATTEMPT"
+    gate = head.folder / "gate"
+    os.mkfifo(gate)
+    script = f"[ $KIT_ATTEMPT = 2 ] || exec sleep 600; echo $OMPI_COMM_WORLD_RANK of $KIT_ATTEMPT; read -r word <{gate}"
     door, _ = head.ranks(
         2, script, places=TWO, hostfile="10.0.0.1 slots=1\n10.0.0.2 slots=1\n",
         policy={"retries": 1, "min_np": 1, "retry_on": "lost-host", "backoff": 0.01},
     )  # fmt: skip
+    door.read_until("0 of 2")
+    # Its slots are free, and whoever looks for files of the run finds the host.
+    record = json.loads((head.runs / head.ids[0] / "record.json").read_text())
+    assert record["places"] == [TWO[0], {**TWO[1], "ranks": 0, "slots": []}]
+    other, answer = head.run("true", places=[TWO[1]])
+    assert "started" in answer
+    other.story()
+    gate.write_text("on\n")
     story = door.story()
     assert (story.code, story.ending["stopped"], story.ending["attempt"]) == (0, "", 2)
     assert story.out == ["0 of 2"]
