@@ -37,12 +37,16 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """The ranks of a run on one node, and the slots that it holds there (GPU numbers, if there are GPUs)."""
+    """The ranks of a run on one node, and the slots that it holds there.
+
+    `of` is how many slots the node had then, which gives a slot its GPUs and CPUs; 0 if nobody knows.
+    """
 
     node: str
     address: str
     ranks: int
     slots: tuple[int, ...] = ()
+    of: int = 0
 
 
 class RunCode(Struct, frozen=True, kw_only=True):

@@ -54,7 +54,8 @@ def place_of(value: Mapping[str, Any]) -> Dict[str, Any]:
     ranks = int(value["ranks"])
     if not 0 < ranks <= len(slots):
         raise ValueError("a place has as many slots as ranks")
-    return {"node": str(value["node"]), "address": str(value["address"]), "ranks": ranks, "slots": slots}
+    place = {"node": str(value["node"]), "address": str(value["address"]), "ranks": ranks, "slots": slots}
+    return dict(place, of=int(value["of"])) if value.get("of") else place
 
 
 def changed(

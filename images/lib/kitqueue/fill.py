@@ -31,7 +31,13 @@ def filled(entry: Mapping[str, Any], chosen: Chosen) -> Dict[str, Any]:
 def places_of(chosen: Chosen, nodes: Nodes, share: int) -> List[Dict[str, Any]]:
     """Return the places of a run's record. `share` is how many slots each rank has."""
     return [
-        {"node": host, "address": nodes[host]["address"], "ranks": len(slots) // share, "slots": list(slots)}
+        {
+            "node": host,
+            "address": nodes[host]["address"],
+            "ranks": len(slots) // share,
+            "slots": list(slots),
+            "of": nodes[host]["slots"],
+        }
         for host, slots in chosen
     ]
 

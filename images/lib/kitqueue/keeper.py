@@ -148,7 +148,7 @@ class Keeper:
         made = order.decide(
             time.time(),
             view.hosts,
-            [holder_of(record) for record in living],
+            [holder_of(record, view) for record in living],
             view.waiting,
             ended=ended,
             out=view.out,
@@ -213,7 +213,7 @@ class Keeper:
         """Write what people may see."""
         new = told.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
         reasons = new["reasons"]
-        living = [holder_of(record) for record in store.living(self.root)]
+        living = [holder_of(record, view) for record in store.living(self.root)]
         fixed = {"ended": self._known.get("ended") or {}, "reserved": made.reservation}
         for run_id, at in self._forecast.about(time.time(), view.hosts, living, view.waiting, **fixed).items():
             if run_id in reasons:
@@ -251,10 +251,15 @@ def check(entry: Mapping[str, Any], root: str) -> None:
     launch_of(entry, chosen, root)
 
 
-def holder_of(record: Mapping[str, Any]) -> order.Holder:
+def holder_of(record: Mapping[str, Any], view: View) -> order.Holder:
     slots: Dict[str, Set[int]] = {}
     for host, slot in store.slots_of(record["places"]):
         slots.setdefault(host, set()).add(slot)
+    for host, count in store.divisions_of(record["places"]).items():
+        numbers = view.hosts.get(host) or view.out.get(host) or frozenset()
+        if len(numbers) != count:
+            # slots= has changed: what the run holds is not a number of today's slots.
+            slots[host].update(numbers)
     limit = record.get("limit")
     ends = record["started"] + limit if isinstance(limit, (int, float)) else None
     return order.Holder(str(record["id"]), {host: frozenset(numbers) for host, numbers in slots.items()}, ends)

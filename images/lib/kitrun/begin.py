@@ -20,7 +20,9 @@ def launch_of(request: Mapping[str, Any], root: str) -> Optional[Request]:
         texts = [*launch["argv"], *launch["env"].values()]
         for place in launch["places"]:
             texts += [place["node"], place["address"]]
-            good = good and all(isinstance(number, int) for number in [place["ranks"], *place["slots"]])
+            good = good and all(
+                isinstance(number, int) for number in [place["ranks"], place.get("of") or 0, *place["slots"]]
+            )
         launch["helpers"] = request.get("helpers") or []
         launch["stdin"] = bool(request.get("stdin"))
         launch["torchrun"] = bool(request.get("torchrun"))

@@ -360,9 +360,22 @@ def slots_of(places: Sequence[Mapping[str, Any]]) -> Iterator[Tuple[str, int]]:
 
 
 def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> List[Record]:
-    """Return the records of living runs that hold a slot that `places` need."""
-    wanted = set(slots_of(places))
-    return [record for record in living(root) if not wanted.isdisjoint(slots_of(record["places"]))]
+    """Return the records of living runs that hold a slot that `places` need.
+
+    Also of those that hold slots of another division of a node, because slots= of the hosts file has changed.
+    """
+    wanted, divisions = set(slots_of(places)), divisions_of(places)
+    return [
+        record
+        for record in living(root)
+        if not wanted.isdisjoint(slots_of(record["places"]))
+        or any(divisions.get(node, of) != of for node, of in divisions_of(record["places"]).items())
+    ]
+
+
+def divisions_of(places: Sequence[Mapping[str, Any]]) -> Dict[str, int]:
+    """Return by node how many slots it had when these places were chosen, where they hold slots and that is known."""
+    return {place["node"]: place["of"] for place in places if place["slots"] and place.get("of")}
 
 
 def old(keep_s: float, keep_n: int, root: Optional[str] = None) -> List[Run]:

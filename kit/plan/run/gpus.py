@@ -164,6 +164,7 @@ def places_alone(placement: Placement, gpus: Mapping[str, Sequence[int]], share:
             address=node.address,
             ranks=count,
             slots=slots_of(node, gpus[node.name][: count * share]),
+            of=node.slots,
         )
         for node, count in pairs
     )

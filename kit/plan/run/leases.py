@@ -101,13 +101,20 @@ def places(placement: Placement, free: Mapping[str, Sequence[int]]) -> tuple[Pla
     """Return each node with its first free slots. More ranks than slots (--oversubscribe) hold all slots."""
     pairs = zip(placement.nodes, placement.counts, strict=True)
     return tuple(
-        Place(node=node.name, address=node.address, ranks=count, slots=tuple(free[node.name][:count]))
+        Place(node=node.name, address=node.address, ranks=count, slots=tuple(free[node.name][:count]), of=node.slots)
         for node, count in pairs
     )
 
 
 def _free(node: Node, living: Sequence[RunRecord]) -> Sequence[int]:
-    held = {slot for run in living for place in run.places if place.node == node.name for slot in place.slots}
+    """Return the slots of a node that no run holds.
+
+    None, if a run holds slots of another division of the node, because slots= has changed: its slots mean other GPUs.
+    """
+    there = [place for run in living for place in run.places if place.node == node.name and place.slots]
+    if any(place.of not in (0, node.slots) for place in there):
+        return []
+    held = {slot for place in there for slot in place.slots}
     return [slot for slot in range(node.slots) if slot not in held]
 
 

@@ -247,7 +247,7 @@ def _check_limits(run: _Record, end: _Ending) -> None:
     if end.failure is not None:
         counts += [end.failure.rank or 0, end.failure.exit_code or 0]
     for place in run.places:
-        counts += [place.ranks, *place.slots]
+        counts += [place.ranks, *place.slots, place.of]
     if run.code is not None:
         counts.append(run.code.files)
     if run.options is not None:

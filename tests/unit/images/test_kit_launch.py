@@ -195,6 +195,20 @@ def test_slots_that_a_run_holds_are_given_to_no_other(head: Head) -> None:
     head.nothing_left()
 
 
+def test_a_host_is_divided_in_one_way_at_a_time(head: Head) -> None:
+    first = {**place("gpu1", 1, 0), "of": 2}
+    other, _ = head.run("sh", "-c", "echo up; exec sleep 600", places=[first])
+    other.read_until("up")
+    _, answer = head.run("true", places=[{**place("gpu1", 1, 3), "of": 4}])
+    assert [record["id"] for record in answer["held"]] == [head.ids[0]]
+    for same in ({"of": 2}, {}):
+        door, answer = head.run("true", places=[{**place("gpu1", 1, 1), **same}])
+        assert "started" in answer
+        door.story()
+    other.stop(grace=0.0)
+    other.story()
+
+
 def test_a_run_may_wait_for_its_slots(head: Head) -> None:
     holder, answer = head.run("sh", "-c", "echo up; exec sleep 600")
     holder.read_until("up")

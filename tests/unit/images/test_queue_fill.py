@@ -18,6 +18,7 @@ from kit.plan.run.records import start_request
 from tests.fakes import launcher
 
 fill: Any = launcher.load("kitqueue.fill")
+keeper: Any = launcher.load("kitqueue.keeper")
 
 NODES = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), min_size=1, max_size=4)
 
@@ -45,7 +46,8 @@ def placed(nodes: dict[str, Node], order: list[str], counts: list[int], first: i
     for name, ranks in zip(order, counts, strict=True):
         node = nodes[name]
         start = min(first, node.slots - ranks)
-        places.append(Place(node=name, address=node.address, ranks=ranks, slots=tuple(range(start, start + ranks))))
+        slots = tuple(range(start, start + ranks))
+        places.append(Place(node=name, address=node.address, ranks=ranks, slots=slots, of=node.slots))
     return places
 
 
@@ -92,3 +94,11 @@ def test_it_is_what_kit_would_have_planned(
     assert filled == {**expected, "places": as_lists}
     assert passed == expected_passed
     assert words == expected_words
+
+
+def test_slots_of_another_division_of_a_host_hold_all_of_it() -> None:
+    hosts = {"gpu1": frozenset(range(4)), "gpu2": frozenset(range(2))}
+    view = keeper.View(entries={}, hosts=hosts, out={}, why_out={}, waiting=[], broken={})
+    places = [{"node": name, "slots": [0], "of": 2} for name in hosts]
+    holder = keeper.holder_of({"id": "r1", "started": 0.0, "places": places}, view)
+    assert holder.slots == {"gpu1": frozenset(range(4)), "gpu2": frozenset([0])}

@@ -124,8 +124,8 @@ def test_a_run_at_its_limit_gets_no_ranks_on_more_hosts(record: dict[str, object
 
 def test_more_hosts_give_all_their_free_slots() -> None:
     assert leases.places_on([node(1), node(2)], [holder(1, 0)]) == (
-        Place(node="gpu1", address=node(1).address, ranks=1, slots=(1,)),
-        Place(node="gpu2", address=node(2).address, ranks=2, slots=(0, 1)),
+        Place(node="gpu1", address=node(1).address, ranks=1, slots=(1,), of=2),
+        Place(node="gpu2", address=node(2).address, ranks=2, slots=(0, 1), of=2),
     )
     with pytest.raises(NotReadyError, match="20261121-101500-0001 of eve@home"):
         leases.places_on([node(1)], [holder(1, 0, 1)])

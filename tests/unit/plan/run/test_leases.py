@@ -131,4 +131,16 @@ def test_more_ranks_than_slots_hold_all_of_them() -> None:
     placement = place([node(1)], np=5, oversubscribe=True)
     (only,) = places(placement, {"gpu1": range(2)})
     assert (only.ranks, only.slots) == (5, (0, 1))
-    assert replace(only, ranks=2) == held(1, 0, 1)
+    assert replace(only, ranks=2, of=0) == held(1, 0, 1)
+
+
+def test_slots_of_another_division_of_a_host_hold_all_of_it() -> None:
+    """With 2 slots on 4 GPUs, slot 0 has GPUs 0 and 1. With 4 slots, slot 1 has GPU 1."""
+    place = Place(node="gpu1", address="10.0.0.1", ranks=1, slots=(0,), of=2)
+    with pytest.raises(NotReadyError, match="other runs hold them: r1"):
+        place_free([node(1, slots=4)], [record("r1", place)], np=1)
+    placement, (chosen,) = place_free([node(1, slots=2)], [record("r1", place)], np=1)
+    assert (placement.np, chosen.slots, chosen.of) == (1, (1,), 2)
+    # Nothing of the run is there any more.
+    gone = replace(place, slots=(), ranks=0)
+    assert place_free([node(1, slots=4)], [record("r1", gone)], np=4)[0].np == 4
