@@ -126,3 +126,16 @@ def test_without_a_run_there_is_nothing_to_change(cluster: Cluster) -> None:
         add_hosts(cluster.context(), None, "gpu3")
     with pytest.raises(NotReadyError, match="no run is running"):
         drop_hosts(cluster.context(), None, "gpu3")
+
+
+def test_a_host_whose_cpus_another_run_holds_is_refused(cluster: Cluster, elastic: str) -> None:
+    record = json.loads(cluster.head.record.read_bytes())
+    record["settings"] = {**record.get("settings", {}), "cpus": "exclusive"}
+    cluster.head.record.write_text(json.dumps(record))
+    one = RunPolicy(operator=None, max_np=1)
+    other = cluster.run("true", hosts="gpu3", launcher="elastic", detach=True, as_deployed=True, policy=one)
+    with pytest.raises(NotReadyError, match=f"{other.plan.run_id} holds slots of gpu3") as refused:
+        add_hosts(cluster.context(), elastic, "gpu3")
+    assert "kit runs" in str(refused.value.hint)
+    stop(cluster.context(), other.plan.run_id, grace_s=0)
+    assert [place.node for place in add_hosts(cluster.context(), elastic, "gpu3").places] == ["gpu1", "gpu2", "gpu3"]

@@ -21,6 +21,7 @@ from kit.model.run import RunRecord
 from kit.model.values import asdict
 from kit.plan.cluster.record import from_text
 from kit.plan.run import elastic, leases
+from kit.plan.run.cores import EXCLUSIVE
 from kit.plan.run.records import find, several
 from kit.remote.run.door import Door
 
@@ -39,6 +40,8 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
             raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
         places = leases.places_on(new, living)
         fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
+        exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
+        elastic.check_added(new, record, fields, living, exclusive=exclusive)
         code = dict(fields.get("code") or {})
         if code.get("digest"):
             Stored(record.id, code).bring(context, door, cluster, [node.name for node in new], ask=True)

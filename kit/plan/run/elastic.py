@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kit.errors import InputError
+from kit.errors import InputError, NotReadyError
 from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.run import RunRecord
 from kit.model.spec import ImageSpec
 from kit.model.values import replace
-from kit.plan.run import leases
+from kit.plan.run import gpus, leases
 from kit.plan.run.mpi import MEETING
 
 LAUNCHER = "elastic"
@@ -77,16 +77,46 @@ def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int | None) -> La
         argv += ["--wdir", plan.argv[plan.argv.index("--wdir") + 1]]
     for name in names:
         argv += ["-x", name]
-    settings = {"address": head.address, "min_np": least, "max_np": most}
+    settings: dict[str, object] = {"address": head.address, "min_np": least, "max_np": most}
+    if share := plan.env.get(gpus.SHARE_VARIABLE):
+        settings["gpus_per_rank"] = int(share)
     return replace(plan, argv=(*argv, "--", *plan.command), elastic=settings)
 
 
-def added(nodes: Sequence[Node], living: Sequence[RunRecord], run: RunRecord) -> tuple[Mapping[str, object], ...]:
-    """Return the places that a run takes on more hosts: all their free slots. Raises NotReadyError if one has none."""
-    return tuple(
-        {"node": place.node, "address": place.address, "ranks": place.ranks, "slots": list(place.slots)}
-        for place in leases.places_on(nodes, [other for other in living if other.id != run.id])
-    )
+def check_added(
+    nodes: Sequence[Node], run: RunRecord, record: Mapping[str, Any], living: Sequence[RunRecord], *, exclusive: bool
+) -> None:
+    """Raise NotReadyError for a host whose GPUs or CPUs the ranks would not get as they should.
+
+    The words by which ranks choose them were fixed when the run began. On other hosts, ranks use all that they see.
+    `record` is that of `run`, as the head sends it.
+    """
+    settings = record.get("elastic")
+    share = settings.get("gpus_per_rank") if isinstance(settings, dict) else None
+    if share:
+        raise NotReadyError(
+            f"run {run.id} gives each rank {share} of the GPUs (--gpus-per-rank), and its hosts cannot grow",
+            hint="start a run on more hosts, from its last checkpoint; or start it with --gpus-per-rank 0",
+        )
+    for node in nodes:
+        others = [
+            other.id
+            for other in living
+            if other.id != run.id and any(place.node == node.name and place.slots for place in other.places)
+        ]
+        if others and (node.gpus or exclusive or run.cpus is not None):
+            raise NotReadyError(
+                f"{others[0]} holds slots of {node.name}, and the ranks of run {run.id} there would also use its "
+                f"{'GPUs' if node.gpus else 'CPUs'}",
+                hint=f"add a host that no run uses, or wait until {others[0]} has ended: kit runs",
+                host=node.name,
+            )
+        if node.mig:
+            raise NotReadyError(
+                f"{node.name} has MIG devices, and the ranks of run {run.id} there would all use the first one",
+                hint="add a host without MIG; or start a run on more hosts, from the last checkpoint",
+                host=node.name,
+            )
 
 
 def limit_reached(record: Mapping[str, Any]) -> int | None:

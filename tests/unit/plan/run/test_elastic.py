@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kit.errors import InputError, NotReadyError
 from kit.events import Warned
 from kit.model.answer import OddAnswer
-from kit.model.launch import Placement, RunPolicy, RunRequest
+from kit.model.launch import Node, Placement, RunPolicy, RunRequest
 from kit.model.run import Place, RunRecord
 from kit.model.spec import ClusterSpec, ImageSpec
 from kit.model.values import replace
@@ -129,6 +130,28 @@ def test_more_hosts_give_all_their_free_slots() -> None:
     )
     with pytest.raises(NotReadyError, match="20261121-101500-0001 of eve@home"):
         leases.places_on([node(1)], [holder(1, 0, 1)])
+
+
+@pytest.mark.parametrize(
+    ("host", "record", "others", "exclusive", "says"),
+    [
+        (node(3), {}, [], True, ""),
+        (node(3), {}, [holder(3, 0)], False, ""),
+        (node(3), {}, [holder(3)], True, ""),
+        (node(3), {}, [holder(3, 0)], True, "20261123-101500-0001 holds slots of gpu3, and .* would also use its CPUs"),
+        (replace(node(3), gpus=2), {}, [], False, ""),
+        (replace(node(3), gpus=2), {}, [holder(3, 0)], False, "would also use its GPUs"),
+        (replace(node(3), gpus=2), {"elastic": {"gpus_per_rank": 1}}, [], False, "gives each rank 1 of the GPUs"),
+        (replace(node(3), gpus=2, mig=True), {}, [], False, "gpu3 has MIG devices"),
+    ],
+)
+def test_hosts_whose_gpus_and_cpus_a_run_can_have(
+    host: Node, record: dict[str, Any], others: list[RunRecord], says: str, *, exclusive: bool
+) -> None:
+    run = RunRecord(id="20261121-101500-0002", cluster="lab", image="i", command=("true",), places=(), by="me")
+    refused = pytest.raises(NotReadyError, match=says) if says else contextlib.nullcontext()
+    with refused:
+        elastic.check_added([host], run, record, [run, *others], exclusive=exclusive)
 
 
 FAILED = {"rank": 1, "host": "gpu2"}
