@@ -65,7 +65,7 @@ class Attempt:
         self._idle = idle.Watch(policy.get("idle_gpu"), held, [place["node"] for place in launch.places])
         # The ranks left on each node, as nodes count them.
         self._counts: Dict[str, int] = {}
-        # The stream on which each node was told to end its ranks gently, or 0 if it had none.
+        # The stream on which each node got the word to end its ranks gently, or 0 if it had none.
         self._term_on: Dict[str, int] = {}
 
     def _node(self, place: Mapping[str, Any]) -> nodes.AnyNode:

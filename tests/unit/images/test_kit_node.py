@@ -245,13 +245,13 @@ def test_a_stream_that_breaks_is_opened_again(make_head: MakeHead) -> None:
 def test_a_node_whose_stream_is_down_ends_its_ranks_gently_when_it_is_back(make_head: MakeHead) -> None:
     head = make_head(attempt_GUARD_AFTER_S=0.0, nodes_AGAIN_S=0.05)
     words = head.folder / "words"
-    head.ssh(f'[ -e {head.folder}/mended ] || exit 255; tee {words} | "$@"')
+    head.ssh(f'[ -e {head.folder}/fixed ] || exit 255; tee {words} | "$@"')
     deaf = "trap '' TERM; echo up; while :; do sleep 0.02; done"
     door, _ = head.ranks(1, deaf, places=TWO, env=IMPATIENT)
     door.read_until("up")
     door.stop(grace=600.0)
     until(lambda: b'"stopping"' in log(head))
-    (head.folder / "mended").touch()
+    (head.folder / "fixed").touch()
     until(lambda: words.exists() and "count" in words.read_text())
     # A rank may take a second TERM for a person in a hurry.
     assert [word for word in words.read_text().split() if word != "beat"][:2] == ["term", "count"]
@@ -298,7 +298,7 @@ def test_a_lost_node_may_be_left_out_of_the_next_attempt(make_head: MakeHead) ->
         policy={"retries": 1, "min_np": 1, "retry_on": "lost-host", "backoff": 0.01},
     )  # fmt: skip
     door.read_until("0 of 2")
-    # Its slots are free, and whoever looks for files of the run finds the host.
+    # Its slots are free, and the record still names the host, for files of the run.
     record = json.loads((head.runs / head.ids[0] / "record.json").read_text())
     assert record["places"] == [TWO[0], {**TWO[1], "ranks": 0, "slots": []}]
     other, answer = head.run("true", places=[TWO[1]])
