@@ -23,11 +23,13 @@ from kit.flows.run import follow
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.dial import dialled
 from kit.flows.run.listing import listing, show
+from kit.flows.run.ready import planned
 from kit.flows.run.run import run
 from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RUN_ID, RunCode, RunRecord
+from kit.model.values import asdict
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
@@ -100,6 +102,35 @@ def test_words_that_are_not_utf_8_are_refused(
         run(cluster.context(), RunRequest(dry_run=dry_run, **more))
     assert caught.value.message == text
     assert cluster.records == []
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_run_whose_slots_another_one_takes_is_planned_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, room: bool
+) -> None:
+    """Both began side by side, and saw the same slots free."""
+    others: list[Any] = []
+
+    def overtaken(context: Context, ready: Any, **more: Any) -> Any:
+        plan = planned(context, ready, **more)
+        if not others:
+            places = [asdict(place) for place in plan.places]
+            slots = places[0]["slots"] if room else [0, 1]
+            door, answer = cluster.head.run("sh", "-c", "exec sleep 600", places=[{**places[0], "slots": slots}])
+            assert "started" in answer
+            others.append(door)
+        return plan
+
+    monkeypatch.setattr("kit.flows.run.run.planned", overtaken)
+    if room:
+        result = cluster.run("true", np=1)
+        assert (result.exit_code, [place.slots for place in result.plan.places]) == (0, [(1,)])
+    else:
+        with pytest.raises(NotReadyError, match="other runs hold them"):
+            cluster.run("true", np=1)
+    others[0].stop(grace=0.0)
+    others[0].story()
+    cluster.head.nothing_left()
 
 
 def test_more_servers_than_a_host_has_room_for_are_warned_of(cluster: Cluster) -> None:

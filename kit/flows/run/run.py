@@ -10,21 +10,26 @@ from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.answers import run_of, runs_of
+from kit.flows.run.attach import open_door
 from kit.flows.run.busy import on_free_gpus
 from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
 from kit.flows.run.node_log import with_node_log
 from kit.flows.run.planning import dry_run
-from kit.flows.run.ready import make_ready, planned
+from kit.flows.run.ready import Ready, make_ready, planned
 from kit.flows.run.stop import stop
 from kit.model.launch import LaunchPlan, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.plan.run import leases, records
 from kit.plan.run.again import kept_options
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
 from kit.remote.run.values import remember
+
+# How often a run is planned if other runs that start beside it take its slots.
+TRIES = 4
 
 
 def run(context: Context, request: RunRequest, *, door: Door | None = None) -> RunResult:
@@ -38,42 +43,9 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     if request.dry_run:
         return RunResult(plan=dry_run(context, request), exit_code=None, seconds=time.monotonic() - start)
     ready = make_ready(context, request, door=door)
-    request, door, cluster, code = ready.request, ready.door, ready.cluster, ready.code
-    try:
-        if request.stdin is not None and not door.takes_stdin:
-            raise NotReadyError(
-                "the cluster's image does not pass standard input on to rank 0",
-                hint="run: kit deploy; or run without input: kit run … </dev/null",
-            )
-        plan = planned(context, ready)
-        if request.now and door.reserved:
-            from kit.flows.run.past import warn  # noqa: PLC0415  (only where runs wait)
-
-            warn(plan, door, context.reporter)
-        plan = on_free_gpus(context, plan, ready, ignore=request.ignore_busy_gpus)
-        start_request = records.start_request(
-            plan,
-            cluster=cluster.name,
-            image=cluster.image,
-            head=cluster.nodes[0].name,
-            by=ready.by,
-            wait=request.wait,
-            code=code.record if code else None,
-            options=kept_options(request, sources(request.env)),
-            stdin=request.stdin is not None,
-            exclusive=ready.exclusive,
-            now=request.now,
-        )
-        manner = Manner(tagged=request.tag_output, operator=True, by=ready.by)
-        follower = Follower(plan.run_id, door, context.reporter, manner)
-        follower.before = _started(context, plan, door, start_request)
-        remember(plan.run_id, dict(request.env))
-        if request.stdin is not None:
-            follower.feed = Feed(request.stdin, door)
-            follower.feed.start()
-    except BaseException:
-        door.close()
-        raise
+    request = ready.request
+    plan, follower, start_request = _begun(context, ready)
+    door = follower.door
     if request.detach:
         door.close()
         if follower.before:
@@ -88,8 +60,72 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
     return _follow(context, plan, follower, start, start_request)
 
 
-def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapping[str, Any]) -> int:
-    """Start the run, after waiting for slots if the request says so. Return how often Ctrl-C came meanwhile."""
+def _begun(context: Context, ready: Ready) -> tuple[LaunchPlan, Follower, Mapping[str, Any]]:
+    """Plan the run and start it. Return its plan, what follows it, and the request that started it.
+
+    If another run takes the slots between the two, plan again, with what the head says by then.
+    """
+    request, door = ready.request, ready.door
+    for left in reversed(range(TRIES)):
+        try:
+            plan, start_request = _planned(context, ready)
+            manner = Manner(tagged=request.tag_output, operator=True, by=ready.by)
+            follower = Follower(plan.run_id, door, context.reporter, manner)
+            before = _started(context, plan, door, start_request, again=left > 0)
+            if before is None:
+                door.close()
+                door = open_door(context)
+                ready = replace(ready, door=door)
+                continue
+            follower.before = before
+            remember(plan.run_id, dict(request.env))
+            if request.stdin is not None:
+                follower.feed = Feed(request.stdin, door)
+                follower.feed.start()
+        except BaseException:
+            door.close()
+            raise
+        return plan, follower, start_request
+    raise AssertionError("the last try starts the run, or raises")
+
+
+def _planned(context: Context, ready: Ready) -> tuple[LaunchPlan, Mapping[str, Any]]:
+    """Return the plan of the run on slots that are free by the door's word, and the request that starts it."""
+    request, door, cluster, code = ready.request, ready.door, ready.cluster, ready.code
+    if request.stdin is not None and not door.takes_stdin:
+        raise NotReadyError(
+            "the cluster's image does not pass standard input on to rank 0",
+            hint="run: kit deploy; or run without input: kit run … </dev/null",
+        )
+    plan = planned(context, ready)
+    if request.now and door.reserved:
+        from kit.flows.run.past import warn  # noqa: PLC0415  (only where runs wait)
+
+        warn(plan, door, context.reporter)
+    plan = on_free_gpus(context, plan, ready, ignore=request.ignore_busy_gpus)
+    start_request = records.start_request(
+        plan,
+        cluster=cluster.name,
+        image=cluster.image,
+        head=cluster.nodes[0].name,
+        by=ready.by,
+        wait=request.wait,
+        code=code.record if code else None,
+        options=kept_options(request, sources(request.env)),
+        stdin=request.stdin is not None,
+        exclusive=ready.exclusive,
+        now=request.now,
+    )
+    return plan, start_request
+
+
+def _started(
+    context: Context, plan: LaunchPlan, door: Door, start_request: Mapping[str, Any], *, again: bool
+) -> int | None:
+    """Start the run, after waiting for slots if the request says so. Return how often Ctrl-C came meanwhile.
+
+    Return None if another run has its slots, and kit may plan it `again`.
+    """
     interrupted = 0
     answer: Mapping[str, Any] | None = None
     while answer is None:
@@ -102,6 +138,28 @@ def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapp
                 raise
     if interrupted and "started" not in answer:
         raise KeyboardInterrupt
+    answer = _waited(context, door, answer)
+    if "cordoned" in answer or "reserved" in answer:
+        from kit.flows.run.past import refusal  # noqa: PLC0415  (only where runs wait, or hosts are cordoned)
+
+        raise refusal(plan.placement.np, door, answer)
+    if "held" in answer:
+        # Another run took the slots after kit had looked.
+        if again:
+            return None
+        raise leases.taken(plan.placement.np, runs_of(door.host, answer["held"]))
+    if "started" not in answer:
+        why = answer.get("failed")
+        raise NotReadyError(
+            f"the head could not start the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",
+            hint=f"check whether its disk is full: kit ssh {context.inventory.head.name} -- df -h",
+            host=context.inventory.head.name,
+        )
+    return interrupted
+
+
+def _waited(context: Context, door: Door, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the answer that comes after those that say for what the run waits."""
     while "waiting" in answer:
         holders = runs_of(door.host, answer["waiting"])
         if holders:
@@ -112,21 +170,7 @@ def _started(context: Context, plan: LaunchPlan, door: Door, start_request: Mapp
 
             context.reporter.report(Note(text=waiting(door, answer)))
         answer = door.answer()
-    if "cordoned" in answer or "reserved" in answer:
-        from kit.flows.run.past import refusal  # noqa: PLC0415  (only where runs wait, or hosts are cordoned)
-
-        raise refusal(plan.placement.np, door, answer)
-    if "held" in answer:
-        # Another run took the slots after kit had looked.
-        raise leases.taken(plan.placement.np, runs_of(door.host, answer["held"]))
-    if "started" not in answer:
-        why = answer.get("failed")
-        raise NotReadyError(
-            f"the head could not start the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",
-            hint=f"check whether its disk is full: kit ssh {context.inventory.head.name} -- df -h",
-            host=context.inventory.head.name,
-        )
-    return interrupted
+    return answer
 
 
 def _follow(
