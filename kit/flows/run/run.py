@@ -10,7 +10,6 @@ from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.answers import run_of, runs_of
-from kit.flows.run.attach import open_door
 from kit.flows.run.busy import on_free_gpus
 from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
@@ -73,6 +72,8 @@ def _begun(context: Context, ready: Ready) -> tuple[LaunchPlan, Follower, Mappin
             follower = Follower(plan.run_id, door, context.reporter, manner)
             before = _started(context, plan, door, start_request, again=left > 0)
             if before is None:
+                from kit.flows.run.attach import open_door  # noqa: PLC0415  (only where runs start side by side)
+
                 door.close()
                 door = open_door(context)
                 ready = replace(ready, door=door)

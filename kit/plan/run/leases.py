@@ -109,7 +109,8 @@ def places(placement: Placement, free: Mapping[str, Sequence[int]]) -> tuple[Pla
 def _free(node: Node, living: Sequence[RunRecord]) -> Sequence[int]:
     """Return the slots of a node that no run holds.
 
-    None, if a run holds slots of another division of the node, because slots= has changed: its slots mean other GPUs.
+    There are none if a run holds slots of another division of the node, because slots= has changed: those are other
+    GPUs.
     """
     there = [place for run in living for place in run.places if place.node == node.name and place.slots]
     if any(place.of not in (0, node.slots) for place in there):
