@@ -37,6 +37,7 @@ HOSTS = ("gpu1", "gpu2")
 pytestmark = pytest.mark.usefixtures("mountable")
 __all__ = ["mountable"]
 PROGRAM = """
+import sys
 sys.path.insert(0, {lib!r})
 from kitdata import orders, rclone, relay
 rclone.Rclone.__init__.__kwdefaults__["program"] = {program!r}

@@ -37,10 +37,10 @@ def site(tmp_path: Path) -> Iterator[Path]:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         silent = closed.getsockname()[1]
-        (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{sshd.port} {public}\n")
+        (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{sshd.port},[localhost]:{sshd.port} {public}\n")
         (tmp_path / "hosts").write_text(
             f"127.0.0.1 port={sshd.port} name=gpu1 internal=10.0.0.1\n"
-            f"127.0.0.1 port={sshd.port} name=gpu2 internal=10.0.0.2\n"
+            f"localhost port={sshd.port} name=gpu2 internal=10.0.0.2\n"
             f"127.0.0.1 port={silent} name=gpu3 internal=10.0.0.3\n"
         )
         (tmp_path / "kit.yaml").write_text("name: lab\nssh:\n  key: user\n  known_hosts: known_hosts\n  keep: false\n")

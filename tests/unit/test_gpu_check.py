@@ -60,7 +60,7 @@ case "$1 $2" in
   "-q -x") cat {files}/state.xml ;;
   "topo -m") cat {files}/topology.txt ;;
   "dmon -c") cat {files}/samples.txt ;;
-  "--query-gpu=name "*) tail -n +2 {files}/query.csv | cut -d, -f2 | sed 's/^ //' ;;
+  "--query-gpu=uuid,name "*) tail -n +2 {files}/query.csv | awk -F ', ' '{{ print $3 ", " $2 }}' ;;
   --query-gpu=*) cat {files}/query.csv ;;
   --query-compute-apps=*) cat {files}/apps.csv ;;
   *) exit 2 ;;
