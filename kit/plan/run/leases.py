@@ -109,7 +109,7 @@ def places(placement: Placement, free: Mapping[str, Sequence[int]]) -> tuple[Pla
 def _free(node: Node, living: Sequence[RunRecord]) -> Sequence[int]:
     """Return the slots of a node that no run holds.
 
-    There are none if a run holds slots of another division of the node, because slots= has changed: those are other
+    Return no slot if a run holds some of another division of the node, because slots= has changed: those are other
     GPUs.
     """
     there = [place for run in living for place in run.places if place.node == node.name and place.slots]
