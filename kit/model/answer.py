@@ -53,7 +53,7 @@ def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) 
         raise OddAnswer(f"it has more than {most} bytes", answer)
     _prepare(form)
     try:
-        value: T = msgspec.json.decode(_whole(answer), type=form)
+        value: T = msgspec.json.decode(whole(answer), type=form)
     except RecursionError:
         raise OddAnswer("it is nested too deeply", answer) from None
     except (msgspec.MsgspecError, ValueError) as error:
@@ -61,7 +61,7 @@ def decode(answer: bytes | str, form: type[T] | Any, *, most: int = MOST_BYTES) 
     return value
 
 
-def _whole(answer: bytes | str) -> bytes | str:
+def whole(answer: bytes | str) -> bytes | str:
     """Return a JSON text that msgspec reads: with a backslash before each escape that is half of a surrogate pair.
 
     Python writes these for the bytes of names and words that are not UTF-8. Only their text is shown.

@@ -170,6 +170,12 @@ def test_an_odd_line_of_a_list_is_that_hosts_error(line: bytes) -> None:
     assert len(caught.value.message) < 300
 
 
+def test_a_name_with_the_letters_of_an_escape_is_a_name() -> None:
+    line = rb'["d", "a\\ud800", 493]'
+    listing = far.run_files(transport(HEADER + line + b"\n" + END), "mine", RUN)
+    assert [entry.path for entry in listing.entries] == [r"a\ud800"]
+
+
 SHARED_TOP = b'{"top": "/mnt/ckpt", "there": true, "store": ""}\n'
 OTHERS = b'{"others": 0, "size": 0}\n'
 

@@ -75,7 +75,7 @@ def _begun(context: Context, ready: Ready) -> tuple[LaunchPlan, Follower, Mappin
                 from kit.flows.run.attach import open_door  # noqa: PLC0415  (only where runs start side by side)
 
                 door.close()
-                door = open_door(context)
+                door = open_door(context, door.another())
                 ready = replace(ready, door=door)
                 continue
             follower.before = before
@@ -146,9 +146,10 @@ def _started(
         raise refusal(plan.placement.np, door, answer)
     if "held" in answer:
         # Another run took the slots after kit had looked.
+        holders = runs_of(door.host, answer["held"])
         if again:
             return None
-        raise leases.taken(plan.placement.np, runs_of(door.host, answer["held"]))
+        raise leases.taken(plan.placement.np, holders)
     if "started" not in answer:
         why = answer.get("failed")
         raise NotReadyError(

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kit.errors import NotReadyError, StepError
 from kit.model import names
-from kit.model.answer import MOST, OddAnswer, answer_of, decode
+from kit.model.answer import MOST, OddAnswer, answer_of, decode, whole
 from kit.model.results import LOG, MADE, Clock, Entry, Listing, RunFolder, SharedListing
 from kit.model.values import asdict, replace
 from kit.remote.scripts import in_node
@@ -217,6 +217,9 @@ def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[st
 
 def _entry(line: bytes) -> Entry:
     """Return the entry of one line: [kind, path] and what the kind has besides. Raises OddAnswer."""
+    # A program that lists files writes bytes that are no text in its own way.
+    if whole(line) != line:
+        raise OddAnswer("half of a surrogate pair is no name", line)
     value: list[Any] = decode(line, list[Any], most=_LINE)
     match value:
         case ["f", str(path), int(size), int(time), bool(executable)]:
