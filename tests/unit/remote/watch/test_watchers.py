@@ -64,26 +64,27 @@ def test_a_number_of_readings(machine: Loopback) -> None:
         assert {name: len(readings) for name, readings in watched.history().items()} == {"gpu1": 2, "gpu2": 2}
 
 
+def hosts_later(watched: Watchers, monkeypatch: pytest.MonkeyPatch) -> tuple[rows.HostRow, ...]:
+    """Return the rows of the hosts 30 s after the first host's first reading."""
+    assert watched.wait(lambda seen: seen[0].number == 1, LONG_S)
+    now = time.monotonic()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: now + 30)
+        return tuple(rows.tables(watched.now(), rows.History()).hosts)
+
+
 def test_the_last_reading_that_is_wanted_does_not_age(machine: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     """kit top --once may wait 30 s for a host that does not answer: the figures of the other stay."""
     machine.altered["gpu2"] = ("sh", "-c", "read -r line; sleep 1000")
     with Watchers(machine.hosts, machine.connect, every=0.05, count=1) as watched:
-        assert watched.wait(lambda seen: seen[0].number == 1, LONG_S)
-        now = time.monotonic()
-        with monkeypatch.context() as patched:
-            patched.setattr(time, "monotonic", lambda: now + 30)
-            first, second = rows.tables(watched.now(), rows.History()).hosts
+        first, second = hosts_later(watched, monkeypatch)
     assert (first.trouble, first.cores) == ("", os.cpu_count())
     assert second.trouble == "waiting for its first reading"
 
 
 def test_a_reading_ages_while_others_are_to_come(machine: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     with Watchers(machine.hosts, machine.connect, every=1000, count=2) as watched:
-        assert watched.wait(lambda seen: seen[0].number == 1, LONG_S)
-        now = time.monotonic()
-        with monkeypatch.context() as patched:
-            patched.setattr(time, "monotonic", lambda: now + 30)
-            first, _ = rows.tables(watched.now(), rows.History()).hosts
+        first, _ = hosts_later(watched, monkeypatch)
     assert first.trouble.startswith("no reading for ")
 
 
