@@ -66,6 +66,13 @@ def pick_interface_of(
     It is the first of these: the one with `internal=` of the hosts file; the one in `network`; if network is 'auto',
     the one that ssh connects to, or that of the default route. Raises StepError, which lists the host's addresses.
     """
+    if not interfaces:
+        # `ip` lists the loopback at least. Small images of Ubuntu have no `ip`.
+        raise StepError(
+            "its addresses cannot be read: it has no program ip",
+            hint=f"kit setup --only docker installs it; or: kit ssh {host.name} -- sudo apt-get install iproute2",
+            host=host.name,
+        )
     if host.internal is not None:
         named = next((i for i in interfaces if address_of(i) == host.internal), None)
         if named is None:

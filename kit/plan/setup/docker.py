@@ -116,6 +116,16 @@ def _foreign(facts: SetupFacts) -> StepError | None:
 
 def _installs(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     """Return the steps that install what is missing, from where the rest came, or from where kit.yaml says."""
+    return [*_ip(facts), *_engine(facts, spec)]
+
+
+def _ip(facts: SetupFacts) -> list[Step]:
+    """Return the step that installs `ip`. It lists the loopback at least, so no address means no `ip`."""
+    why = "its addresses cannot be read without ip"
+    return [] if facts.interfaces else [InstallPackages(area="docker", packages=("iproute2",), why=why)]
+
+
+def _engine(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     has = facts.packages
     engine = bool({"docker.io", "docker-ce"} & has.keys()) or bool(facts.engine)
     if engine and facts.compose:

@@ -22,8 +22,8 @@ CHECK = Check(
     severity="watch",
     judge=judge,
     reads=(Lookup(),),
-    leads_to="Programs that listen at the host's own name listen on 127.0.1.1, where no other host reaches them. "
+    leads_to="Programs that listen at the host's own name listen on that address, where no other host reaches them. "
     "In kit's nodes, the name has the right address.",
-    fix="Give the name its address: replace `127.0.1.1` by the host's address in `/etc/hosts`.",
+    fix="Give the name its address: replace `127.0.1.1` or `127.0.0.1` by the host's address in `/etc/hosts`.",
     lab="kit lab fault HOST own-name",
 )

@@ -57,7 +57,8 @@ def test_the_interface(host_says: dict[str, str], network: str, default: str | N
         (MANY, {}, "172.17.0.0/16", "no address in the network 172.17.0.0/16", "internal= for gpu4"),
         (MANY, {"internal": "10.0.0.5"}, "auto", "no interface has internal=10.0.0.5", "correct internal= of gpu4"),
         (interfaces(docker0=DOCKER0), {}, "auto", "no interface that a cluster could use", "internal=ADDRESS for gpu4"),
-        ((), {}, "auto", "its addresses: none", "internal=ADDRESS"),
+        ((), {}, "auto", "it has no program ip", "kit ssh gpu4 -- sudo apt-get install iproute2"),
+        ((), {"internal": "10.0.0.4"}, "auto", "it has no program ip", "install iproute2"),
     ],
 )  # fmt: skip
 def test_no_interface(

@@ -139,6 +139,14 @@ def test_packages_of_docker(more: dict[str, Any], spec: dict[str, Any], wanted: 
     assert " ".join(packages(draft(facts(**more), areas=("docker",), setup=spec).plan)[-1]) == wanted
 
 
+def test_a_host_without_ip_gets_it() -> None:
+    without = draft(facts(interfaces=()), areas=("docker",)).plan
+    assert packages(without)[0] == ("iproute2",)
+    with_engine = facts(interfaces=(), engine="26.1.5", compose="2.26.1")
+    assert packages(draft(with_engine, areas=("docker",)).plan) == [("iproute2",)]
+    assert ("iproute2",) not in packages(draft(facts(), areas=("docker",)).plan)
+
+
 @pytest.mark.parametrize(
     ("one", "message"),
     [
