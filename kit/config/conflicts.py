@@ -5,12 +5,16 @@ A rule takes the values of a section, defaults included, without those that are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from kit.config.kinds import FieldError
 from kit.model.quantity import size_bytes
 from kit.model.spec import PROPAGATIONS, SecuritySpec
+
+# A Debian package, perhaps with its version. Names of RPM packages have capitals and `_`, too.
+_DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=.*)?", re.ASCII)
 
 
 def image(values: Mapping[str, Any]) -> None:
@@ -24,6 +28,12 @@ def image(values: Mapping[str, Any]) -> None:
         raise FieldError(
             f"flavour {flavour} needs a framework, but frameworks is empty",
             write="below image:, write frameworks: [tensorflow, mxnet], or one of the two",
+        )
+    packages = values.get("packages")
+    odd = next((p for p in packages if not _DEBIAN.fullmatch(p)), None) if isinstance(packages, tuple) else None
+    if odd and flavour != "ssh-layer":
+        raise FieldError(
+            f"{odd!r} is not the name of a Debian package", write="packages: [htop, libsndfile1]", key="packages"
         )
     if isinstance(frameworks, tuple) and "pytorch" in frameworks:
         if len(frameworks) > 1:

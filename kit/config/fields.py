@@ -86,7 +86,7 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "image.packages",
             Items(Text()),
-            "Extra Debian packages, as apt-get install accepts them.",
+            "Extra packages, as apt-get install accepts them; for a base with dnf, as dnf install does.",
             example=["htop", "libsndfile1"],
             rule=rules.packages,
         ),

@@ -15,7 +15,8 @@ from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
 
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
+# Names of RPM have capitals and `_`, too.
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", re.ASCII)
 # A server, then folders. A dot, a port or the name localhost distinguishes a server from a folder on Docker Hub.
 _REGISTRY = re.compile(
@@ -57,7 +58,7 @@ def base(value: str) -> str:
 def packages(value: tuple[str, ...]) -> tuple[str, ...]:
     for package in value:
         if not _PACKAGE.fullmatch(package):
-            raise FieldError(f"{package!r} is not the name of a Debian package")
+            raise FieldError(f"{package!r} is not the name of a package")
     return value
 
 

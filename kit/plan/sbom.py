@@ -10,6 +10,7 @@ from kit.model.sbom import Component
 from kit.model.text import printable
 
 STATUS = "var/lib/dpkg/status"
+RPM = "var/lib/rpm"
 OS_RELEASE = "usr/lib/os-release"
 PROGRAMS = ("opt/kit/bin/", "opt/kit/lib/")
 # The build compiles this package, and installs its result.
@@ -32,6 +33,9 @@ def components(files: Mapping[str, bytes]) -> tuple[tuple[Component, ...], tuple
     # A path of the image gets into the document and onto a terminal.
     files = {printable(path): content for path, content in files.items()}
     unreadable: set[str] = set()
+    if OS_RELEASE in files and STATUS not in files:
+        # kit reads no database of RPM.
+        unreadable.add(STATUS if distribution(files)[0] in ("debian", "ubuntu") else RPM)
     listed = [*_debian(files, unreadable), *_python(files, unreadable), *_programs(files)]
     return tuple(sorted(listed, key=_order)), tuple(sorted(unreadable))
 

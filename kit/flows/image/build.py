@@ -12,10 +12,12 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from kit.errors import ImageError
 from kit.events import HostDone, HostStep, Note, Phase, Reporter
 from kit.flows.context import Context
 from kit.flows.image.base import Consent, bring_bases
 from kit.flows.image.content import content, wheel_files
+from kit.model.image import ImageContent
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
 from kit.plan.flavour import OPEN
@@ -93,16 +95,16 @@ def build_with(
         image = None if force else engine.image(wanted.tag)
     built = image is None
     if image is None:
+        _check_architecture(engine, wanted)
         certificates = extra_certificates(os.environ)
         if certificates:
             count = certificates.count(b"BEGIN CERTIFICATE")
             reporter.report(Note(text=f"the build trusts {count} certificates of this machine; the image will not"))
 
-        proxies = proxy_arguments(os.environ)
         image = engine.build(
             wanted,
             beside={CA_PATH: certificates, **wheel_files(spec)},
-            arguments=proxies if engine.host is None else elsewhere(proxies),
+            arguments=_proxies(reporter),
             on_step=report_steps(reporter, task),
             fresh=force,
         )
@@ -114,6 +116,30 @@ def build_with(
         built=built,
         seconds=time.monotonic() - start,
     )
+
+
+def _check_architecture(engine: Engine, wanted: ImageContent) -> None:
+    """Raise ImageError if a flavor of kit's own recipes would start from a base for another processor."""
+    if wanted.flavour == "ssh-layer":
+        return
+    for name in needed_bases(wanted):
+        base = engine.image(name)
+        if base is not None and base.arch not in ("amd64", ""):
+            raise ImageError(
+                f"the flavor {wanted.flavour} is for x86-64, and this engine is for {base.arch}",
+                hint="build it on an x86-64 machine, such as the head with kit deploy --builder head; "
+                "or put kit's layer on an image of yours: flavour: ssh-layer",
+                host=engine.host,
+            )
+
+
+def _proxies(reporter: Reporter) -> dict[str, str]:
+    """Return this machine's proxies that a build reaches. It has its own loopback, on this machine, too."""
+    proxies = proxy_arguments(os.environ)
+    usable = elsewhere(proxies)
+    for name in proxies.keys() - usable.keys():
+        reporter.report(Note(text=f"the build does without {name}: it cannot reach this machine's loopback"))
+    return usable
 
 
 def report_steps(reporter: Reporter, task: str) -> OnStep:

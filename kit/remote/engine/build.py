@@ -59,6 +59,7 @@ _HINTS = (
         r"ResolutionImpossible|conflicting dependencies",
         "a package requires another version of one that kit locks; choose another version of the package",
     ),
+    (r"No module named pip\b", "the base's python3 has no pip: below image:, write packages: [python3-pip]"),
     (
         r"Cannot find command 'git'",
         "the build has no git: write NAME @ https://…/archive/REF.tar.gz instead of git+https",

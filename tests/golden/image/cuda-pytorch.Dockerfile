@@ -59,7 +59,9 @@ RUN mkdir -p /etc/kit /run/sshd \
  && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
 # The head connects to each node when a run starts. Before OpenSSH 10, the key exchange that ssh prefers (sntrup761) takes
 # most of the CPU time of a connection. Later versions prefer one that is post-quantum and fast: they keep their order.
-RUN ssh -Q kex | grep -q mlkem768 || printf 'Host *\n  KexAlgorithms ^curve25519-sha256\n' >>/etc/ssh/ssh_config
+# OpenSSH before 8.1 does not know `^`.
+RUN ssh -Q kex | grep -q mlkem768 || ! ssh -G -o 'KexAlgorithms=^curve25519-sha256' x >/dev/null 2>&1 \
+ || printf 'Host *\n  KexAlgorithms ^curve25519-sha256\n' >>/etc/ssh/ssh_config
 COPY sshd_config /opt/kit/etc/sshd_config
 COPY lib/ /opt/kit/lib/
 COPY bin/ /opt/kit/bin/

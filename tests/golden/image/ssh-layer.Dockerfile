@@ -18,6 +18,8 @@ RUN mkdir -p /opt/kit/bin \
  && { mpicc -O3 -std=gnu11 -o /opt/kit/bin/mpi_perf /kit/src/mpi_perf.c \
    || { printf '#!/bin/sh\necho "mpi_perf: not in this image: its base has no mpicc that works" >&2\nexit 2\n' >/opt/kit/bin/mpi_perf \
      && chmod 755 /opt/kit/bin/mpi_perf; }; }
+# That of the base tests a program of the base, which does not run here. Swarm ends what is not healthy.
+HEALTHCHECK NONE
 ENV PATH=/opt/kit/bin:/opt/kit/prrte:$PATH PYTHONUNBUFFERED=1
 # Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"
 # root has no password, but can.
@@ -27,7 +29,9 @@ RUN mkdir -p /etc/kit /run/sshd \
  && sed -i '1i Include /etc/kit/ssh/config' /etc/ssh/ssh_config
 # The head connects to each node when a run starts. Before OpenSSH 10, the key exchange that ssh prefers (sntrup761) takes
 # most of the CPU time of a connection. Later versions prefer one that is post-quantum and fast: they keep their order.
-RUN ssh -Q kex | grep -q mlkem768 || printf 'Host *\n  KexAlgorithms ^curve25519-sha256\n' >>/etc/ssh/ssh_config
+# OpenSSH before 8.1 does not know `^`.
+RUN ssh -Q kex | grep -q mlkem768 || ! ssh -G -o 'KexAlgorithms=^curve25519-sha256' x >/dev/null 2>&1 \
+ || printf 'Host *\n  KexAlgorithms ^curve25519-sha256\n' >>/etc/ssh/ssh_config
 COPY sshd_config /opt/kit/etc/sshd_config
 COPY lib/ /opt/kit/lib/
 COPY bin/ /opt/kit/bin/

@@ -146,6 +146,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image: {flavour: cpu, frameworks: [pytorch]}", 1, "flavour cpu has no PyTorch", "flavour: pytorch"),
         ("image: {base: a b}", 1, "image.base: 'a b' is not the name of an image", "base: nvcr.io"),
         ("image: {packages: [Htop]}", 1, "image.packages: 'Htop' is not the name of a Debian package", "[htop,"),
+        ("image: {packages: ['a b']}", 1, "image.packages: 'a b' is not the name of a package", "[htop,"),
         ("image: {pip: [-r x]}", 1, "image.pip: '-r x' is not a Python requirement", "pandas"),
         ("ssh: {user: a b}", 1, "ssh.user: 'a b' is not a login", "user: ubuntu"),
         ("network: 10.0.0.0", 1, "network: '10.0.0.0' is an address", "write 10.0.0.0/24"),

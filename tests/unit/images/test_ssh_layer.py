@@ -16,6 +16,7 @@ BASE = {
     "apt-get": "",
     "python3": 'case $1 in --version) echo "Python 3.5.2" ;; esac',
     "mpirun": OPEN_MPI.format("4.1.7"),
+    "ssh": "echo OpenSSH_10.0p2 Debian-7, OpenSSL 3.5.1 >&2",
     # The real one would remove files of this machine.
     "rm": "",
     "mkdir": "",
@@ -66,6 +67,7 @@ def test_a_base_with_dnf_gets_the_same_by_their_names_there(tmp_path: Path) -> N
         ({"apt-get": None}, "the base has neither apt-get nor dnf, so kit cannot install sshd"),
         ({"python3": None}, "the base has no python3 in its PATH"),
         ({"python3": f"{BASE['python3']}; [ $1 != -c ]"}, "Python 3.5.2 is too old"),
+        ({"ssh": "echo OpenSSH_7.6p1 Ubuntu-4ubuntu0.7, OpenSSL 1.0.2n >&2"}, "OpenSSH 7.6 is too old"),
         ({"mpirun": None}, "the base has no mpirun in its PATH"),
         ({"mpirun": "echo HYDRA build details:"}, "the base's mpirun is not that of Open MPI: HYDRA build details:"),
         ({"mpirun": OPEN_MPI.format("3.1.6")}, "kit does not know the options of Open MPI 3.1.6"),

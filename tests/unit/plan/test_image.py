@@ -100,7 +100,16 @@ def test_extra_packages_change_no_earlier_step_of_the_image(name: str, templates
         last = after[""][len(steps) :]
         assert last
         # Nothing but the packages, from a stage that has the certificates of this machine, or by pip itself.
-        assert all(step.startswith(("COPY --from=extra ", "COPY extra/requirements.txt ", "RUN pip ")) for step in last)
+        assert all(
+            step.startswith(
+                (
+                    "COPY --from=extra ",
+                    "COPY extra/requirements.txt ",
+                    "RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip ",
+                )
+            )
+            for step in last
+        )
 
 
 def _stages(dockerfile: bytes) -> dict[str, list[str]]:

@@ -100,6 +100,13 @@ def test_an_odd_file_is_named_and_ends_nothing() -> None:
     assert unreadable == ("var/lib/dpkg/status",)
 
 
+def test_a_base_of_rpm_packages_is_not_called_complete() -> None:
+    without = {path: content for path, content in TREE.items() if path != "var/lib/dpkg/status"}
+    assert components(without)[1] == ("var/lib/dpkg/status",)
+    rocky = without | {"usr/lib/os-release": b'ID="rocky"\nVERSION_ID="9.4"\n'}
+    assert components(rocky)[1] == ("var/lib/rpm",)
+
+
 def test_a_path_of_the_image_reaches_no_terminal() -> None:
     paths = ["a\x1b]52;c;x\x07/b.dist-info/METADATA", "opt/kit/bin/\x9b2J\udc80", "c\n.dist-info/METADATA"]
     files = {paths[0]: b"", paths[1]: b"x", paths[2]: b"Name: c\nVersion: 1\n"}

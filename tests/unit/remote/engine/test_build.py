@@ -104,6 +104,7 @@ def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
             "whl/cpu torch==2.13.0",
         ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "that image.wheels names"),
+        ("/usr/bin/python3: No module named pip", "packages: [python3-pip]"),
         ("ERROR: Cannot find command 'git' - do you have 'git' installed", "the build has no git"),
     ],
 )

@@ -1,0 +1,59 @@
+"""What a build gets of this machine, and on which engines kit builds its own flavors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kit.errors import ImageError
+from kit.events import Note
+from kit.flows.image.build import build_with
+from kit.model.spec import ClusterSpec, ImageSpec
+from kit.remote.engine.client import EngineImage
+from tests.fakes.reporter import Remembering
+
+
+class FakeEngine:
+    """An engine that has every base, and builds whatever it is given."""
+
+    host: str | None = None
+
+    def __init__(self, arch: str = "amd64") -> None:
+        self.arch = arch
+        self.arguments: Mapping[str, str] = {}
+
+    def image(self, name: str) -> EngineImage | None:
+        return None if name.startswith("kit:") else EngineImage(image_id="sha256:1", size_bytes=1, arch=self.arch)
+
+    def build(self, _content: Any, *, arguments: Mapping[str, str], **_more: Any) -> EngineImage:
+        self.arguments = arguments
+        return EngineImage(image_id="sha256:2", size_bytes=1, arch=self.arch)
+
+
+CPU = ClusterSpec(image=ImageSpec(flavour="cpu"))
+
+
+@pytest.mark.parametrize("host", [None, "gpu1"])
+def test_a_proxy_on_the_loopback_is_left_out_and_named(host: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:7890")
+    monkeypatch.setenv("https_proxy", "http://proxy.example.com:3128")
+    engine, reporter = FakeEngine(), Remembering()
+    engine.host = host
+    build_with(engine, CPU, reporter=reporter)  # type: ignore[arg-type]
+    assert "http_proxy" not in engine.arguments
+    assert engine.arguments["https_proxy"] == "http://proxy.example.com:3128"
+    notes = [event.text for event in reporter.events if isinstance(event, Note)]
+    assert "the build does without http_proxy: it cannot reach this machine's loopback" in notes
+
+
+def test_a_flavor_of_kit_is_not_built_on_another_processor() -> None:
+    with pytest.raises(ImageError, match="the flavor cpu is for x86-64, and this engine is for arm64") as caught:
+        build_with(FakeEngine("arm64"), CPU, reporter=Remembering())  # type: ignore[arg-type]
+    assert "flavour: ssh-layer" in str(caught.value.hint)
+
+
+def test_your_own_base_may_be_for_any_processor() -> None:
+    spec = ClusterSpec(image=ImageSpec(flavour="ssh-layer", base="team/base:1"))
+    assert build_with(FakeEngine("arm64"), spec, reporter=Remembering()).built  # type: ignore[arg-type]
