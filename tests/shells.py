@@ -89,6 +89,12 @@ def cases(folder: Path) -> Sequence[tuple[str, list[str]]]:
         ("kit run --over", ["run", "--oversubscribe"]),
         ("kit run --retry-on l", ["run", "--retry-on", "lost-host"]),
         ("kit run --retry-on=l", ["run", "--retry-on=lost-host"]),
+        ("kit run -x A=1 --over", ["run", "-x", "A=1", "--oversubscribe"]),
+        ("kit run -x A= -H alpha1,", ["run", "-x", "A=", "-H", "alpha1,beta1"]),
+        (
+            "kit run --code git+https://example.com/a:b -H be",
+            ["run", "--code", "git+https://example.com/a:b", "-H", "beta1"],
+        ),
         ("kit ssh be", ["ssh", "beta1"]),
         ("kit run -H alpha1,", ["run", "-H", "alpha1,beta1"]),
         ("kit run python tr", ["run", "python", "train.py"]),

@@ -65,10 +65,10 @@ def _lines(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> Iter
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Join --flag, = and VALUE, which bash takes apart."""
+    """Join --flag, = and VALUE, which an older script of ours for bash left apart."""
     joined: list[str] = []
     for word in words:
-        if joined and ((word == "=" and joined[-1].startswith("--")) or joined[-1].endswith("=")):
+        if joined and joined[-1].startswith("--") and (word == "=" or joined[-1].endswith("=")):
             joined[-1] += word
         else:
             joined.append(word)

@@ -1,7 +1,7 @@
 """Adds settings to the text of a kit.yaml as separate lines, and keeps every other byte.
 
-It uses no YAML library: to kit every plain word is text (010, 1.10), and a library would rewrite such words. kit reads
-the result again and refuses it unless it says what it said before, and the new settings.
+No YAML library writes it: to kit every plain word is text (010, 1.10), and a library would rewrite such words. kit
+reads the result again and refuses it unless it says what it said before, and the new settings.
 """
 
 from __future__ import annotations
@@ -86,17 +86,34 @@ def _put_inside(lines: list[str], new: NewSetting, source: str) -> None:
     if rest in ("{}", "null", "~"):
         lines[top] = f"{new.section}:"
     elif rest:
-        raise InputError(
-            f"{new.section} is written on one line, but kit tune can only add lines",
-            hint=f"write {new.section}: on one line and KEY: VALUE lines below it, and tune again",
-            file=source,
-            line=top + 1,
-        )
+        settings = _settings_of(rest)
+        if not settings:
+            raise InputError(
+                f"{new.section} is not written as KEY: VALUE lines, and kit tune can only add lines",
+                hint=f"write {new.section}: on one line and KEY: VALUE lines below it, and tune again",
+                file=source,
+                line=top + 1,
+            )
+        lines[top] = lines[top].replace(rest, "", 1).replace(":  ", ": ", 1).rstrip()
+        lines[top + 1 : top + 1] = [f"  {setting}" for setting in settings]
     end = next((n for n in range(top + 1, len(lines)) if re.match(r"[^\s#]", lines[n])), len(lines))
     inner = [line for line in lines[top + 1 : end] if line.strip() and not line.lstrip().startswith("#")]
     indent = re.match(r"\s*", inner[0])[0] if inner else "  "  # type: ignore[index]
     if not _replaced(lines, new, top + 1, end, indent):
         lines[top + 1 : top + 1] = _lines_of(new, indent)
+
+
+def _settings_of(text: str) -> list[str]:
+    """Return the settings of `{KEY: VALUE, …}`, as they are written. The list is empty if the text is anything else."""
+    import yaml  # noqa: PLC0415  (only for a section on one line)
+
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+    except yaml.YAMLError:
+        return []
+    if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map" or not text.startswith("{"):
+        return []
+    return [text[key.start_mark.index : value.end_mark.index] for key, value in node.value]
 
 
 def _replaced(lines: list[str], new: NewSetting, start: int, end: int, indent: str) -> bool:

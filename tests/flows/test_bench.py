@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import OutputLine, Phase
+from kit.flows.bench import listing
 from kit.flows.bench.launch import Kept
 from kit.flows.bench.measure import BenchRequest, BenchResult, bench, bench_plan
 from kit.flows.context import Context
@@ -379,6 +381,29 @@ def test_a_session_is_found(tmp_path: Path) -> None:
         find(tmp_path, "2026")
     with pytest.raises(InputError, match="there is no session 'x'"):
         find(tmp_path, "x")
+
+
+def test_a_full_disk_leaves_no_half_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kit.remote.bench.session_folder.os.fsync", full)
+        with pytest.raises(KitError, match="No space left"):
+            BenchFolder(tmp_path / "bench/20260101-000000-egs").begin("{}\n")
+    assert sessions(tmp_path) == []
+    # As a kit leaves it that was killed at this moment.
+    (tmp_path / "bench/20260101-000000-egs/session.json").touch()
+    assert sessions(tmp_path) == []
+
+
+def test_a_session_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "bench/20260101-000000-egs").mkdir(parents=True)
+    (tmp_path / "bench/20260101-000000-egs/session.json").write_text("{}")
+    rows, problems = listing.sessions(tmp_path)
+    assert rows == ()
+    assert [problem.exit_code for problem in problems] == [2]
+    assert "20260101-000000-egs/session.json: is not a session of kit bench" in str(problems[0])
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:

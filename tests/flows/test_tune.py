@@ -11,7 +11,7 @@ import pytest
 
 from kit.cli.text.tune import text
 from kit.config.yaml import load_spec
-from kit.errors import HostsFailed, Interrupted, NotReadyError, StepError
+from kit.errors import HostsFailed, InputError, Interrupted, NotReadyError, StepError
 from kit.events import OutputLine, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.context import Context
@@ -183,6 +183,20 @@ def test_what_a_person_set_stays_unless_forced(bed: Bed, perf: Perf) -> None:
     spec = load_spec(bed.file.read_text(), source="kit.yaml")
     assert spec.env["OMP_NUM_THREADS"] == "4"
     assert spec.mpi.args[:4] == ("--mca", "btl_tcp_sndbuf", "1048576", "--mca")
+
+
+def test_a_word_with_a_blank_stays_one_word(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML + '  args: [-x, "NOTE=a b"]\n')
+    bed.tune(perf, force=True)
+    assert load_spec(bed.file.read_text(), source="kit.yaml").mpi.args[:3] == ("-x", "NOTE=a b", "--mca")
+
+
+def test_a_file_that_cannot_be_edited_loses_no_measurement(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML + "env: {A: b,\n  C: d}\n")
+    with pytest.raises(InputError, match="env is not written as KEY: VALUE lines") as caught:
+        bed.tune(perf)
+    assert "measured: " in str(caught.value.hint)
+    assert "env.OMP_NUM_THREADS: 4" in str(caught.value.hint)
 
 
 def test_words_of_a_person_outlive_the_mark_of_tune(bed: Bed, perf: Perf) -> None:

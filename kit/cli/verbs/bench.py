@@ -77,10 +77,14 @@ def _show_result(session: Session, result: BenchResult) -> None:
 
 def listing(session: Session) -> int:
     from kit.cli.text import bench as text
+    from kit.events import Warned
     from kit.flows.bench.listing import sessions
 
-    session.show("bench-sessions", sessions(session.folder), session.fitted(text.sessions))
-    return 0
+    rows, errors = sessions(session.folder)
+    for error in errors:
+        session.reporter.report(Warned(text=str(error), hint=error.hint))
+    session.show("bench-sessions", rows, session.fitted(text.sessions))
+    return errors[0].exit_code if errors else 0
 
 
 def _options(session: Session) -> BenchOptions:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from kit.errors import KitError
 from kit.model.bench import META, SAMPLES
 from kit.plan.bench.order import turns
 from kit.plan.bench.record import samples_of, session_of
@@ -24,9 +25,15 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     left: int
 
 
-def sessions(root: Path) -> tuple[SessionRow, ...]:
-    """The latest last. Raises InputError where one cannot be read, with its file."""
-    return tuple(_row(path) for path in benchfolder.sessions(root))
+def sessions(root: Path) -> tuple[tuple[SessionRow, ...], list[KitError]]:
+    """Return the sessions, the latest last, and an error for each that cannot be read."""
+    rows, errors = [], []
+    for path in benchfolder.sessions(root):
+        try:
+            rows.append(_row(path))
+        except KitError as error:
+            errors.append(error)
+    return tuple(rows), errors
 
 
 def _row(path: Path) -> SessionRow:

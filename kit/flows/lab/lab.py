@@ -82,7 +82,7 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
         if not missing and access.read(access.known_hosts_path(folder)):
             reporter.report(Note(text=f"The lab '{spec.name}' is up already: {spec.shape}. Nothing to do."))
             return _status(spec.name, folder, existing)
-        _check_files(folder, begun=not existing.empty)
+        _check_files(spec.name, folder, begun=not existing.empty)
         try:
             make(engine, spec, folder, existing, reporter, consent=consent)
         except (KitError, KeyboardInterrupt) as error:
@@ -190,7 +190,7 @@ def _check_same(spec: LabSpec, folder: Path, existing: LabObjects) -> None:
     if network and network.shape != spec.shape:
         raise InputError(
             f"a lab '{spec.name}' of another shape exists: {network.shape}",
-            hint=f"Take it down first ({_down(spec.name)}), or use another name: --name {spec.name}2.",
+            hint=f"Take it down first ({_down(spec.name)}), or make another one: {_elsewhere(spec.name + '2')}.",
         )
     if network and not access.key_path(folder).exists():
         raise InputError(
@@ -203,11 +203,25 @@ def _down(name: str) -> str:
     return "kit lab down" if name == LabSpec().name else f"kit lab down --name {name}"
 
 
-def _check_files(folder: Path, *, begun: bool) -> None:
-    """Refuse to overwrite a person's hosts or kit.yaml, or the lab's files once a person has changed them."""
-    for path in (folder / "hosts", folder / "kit.yaml"):
+def _elsewhere(name: str) -> str:
+    return f"mkdir {name} && cd {name} && {up_command(name)}"
+
+
+def _files(folder: Path) -> tuple[Path, Path]:
+    return folder / "hosts", folder / "kit.yaml"
+
+
+def _check_files(name: str, folder: Path, *, begun: bool) -> None:
+    """Refuse to overwrite a person's files, those of another lab, or the lab's own once a person has changed them."""
+    for path in _files(folder):
         text = access.read(path)
         owner = "ours" if text is None else plan.whose(text)
+        if text is not None and (other := plan.lab_of(text)) not in (None, name):
+            raise InputError(
+                f"this folder has the files of the lab '{other}', and two labs need two folders",
+                file=str(path),
+                hint=f"Use another folder: {_elsewhere(name)}. Or, without the other lab: {_down(str(other))}",
+            )
         if owner == "foreign":
             raise InputError(
                 "this file is not the lab's, and the lab would overwrite it",
@@ -226,15 +240,19 @@ def _remove(engine: LabEngine, name: str, folder: Path) -> LabRemoved:
     existing = engine.find(name)
     engine.remove(existing)
     files, kept = [], []
-    for path in (folder / "hosts", folder / "kit.yaml"):
+    another = False
+    for path in _files(folder):
         text = access.read(path)
         owner = "foreign" if text is None else plan.whose(text)
-        if owner == "edited":
+        if text is not None and plan.lab_of(text) not in (None, name):
+            another = True
+        elif owner == "edited":
             kept.append(path)
         elif owner == "ours" and access.remove(path):
             files.append(path)
-    files += [p for p in (access.key_path(folder), access.known_hosts_path(folder)) if access.remove(p)]
-    access.remove_empty(folder)
+    if not another:
+        files += [p for p in (access.key_path(folder), access.known_hosts_path(folder)) if access.remove(p)]
+        access.remove_empty(folder)
     return LabRemoved(
         name=name,
         containers=len(existing.containers) + len(existing.helpers),

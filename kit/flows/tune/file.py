@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ class TunedFile:
         value = edit.value_of(self.text, path, source=self.source)
         if value is None:
             return None
-        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        text = shlex.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         return networks.canonical(text) if path == "network" else text
 
     def own(self, path: str) -> str | None:
@@ -69,7 +70,7 @@ class TunedFile:
             current, value = self.value(setting.path), setting.value
             if setting.path == "mpi.args" and self.theirs:
                 added = rules.parameters_of(value.split())
-                value = " ".join(rules.with_parameters(self.theirs, list(added.items())))
+                value = shlex.join(rules.with_parameters(self.theirs, list(added.items())))
             if current == value:
                 continue
             if current is not None and setting.path not in self.owned and not self.force:

@@ -62,7 +62,13 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16)
     settings = (*another.settings, *facts.settings, *measured.settings)
     changed, kept = file.split(settings)
-    after, diff = file.changed(changed)
+    try:
+        after, diff = file.changed(changed)
+    except InputError as error:
+        # Minutes of measuring are not lost with the file.
+        measured_values = ", ".join(f"{setting.path}: {setting.value}" for setting in changed)
+        error.hint = f"{error.hint}; measured: {measured_values}"
+        raise
     written = bool(changed) and not request.dry_run
     if written:
         replace_text(request.file, before=file.text, after=after)

@@ -28,8 +28,11 @@ def now() -> str:
 
 
 def sessions(root: Path) -> list[Path]:
-    """Return the folders of sessions below `root`/bench, the latest last."""
-    return sorted(path.parent for path in (root / FOLDER).glob(f"*/{META}"))
+    """Return the folders of sessions below `root`/bench, the latest last.
+
+    One with an empty session.json is not a session: a kit that was killed may leave it.
+    """
+    return sorted(path.parent for path in (root / FOLDER).glob(f"*/{META}") if path.stat().st_size)
 
 
 def find(root: Path, wanted: str) -> Path:
@@ -84,12 +87,18 @@ class BenchFolder:
 
     def begin(self, session: str) -> None:
         """Make the folder with session.json. Raises InputError where there is a session already."""
+        meta = self.path / META
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with (self.path / META).open("x", encoding="utf-8") as file:
-                file.write(session)
-                file.flush()
-                os.fsync(file.fileno())
+            with meta.open("x", encoding="utf-8") as file:
+                try:
+                    file.write(session)
+                    file.flush()
+                    os.fsync(file.fileno())
+                except BaseException:
+                    # Half a session would be the latest one, which no verb can read.
+                    meta.unlink()
+                    raise
         except FileExistsError:
             raise _has_one(self.path) from None
         except OSError as error:

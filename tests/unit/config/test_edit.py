@@ -97,11 +97,23 @@ def test_ends_of_lines_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["env: {A: b}\n", "{name: a}\n", '"env":\n  A: b\n', "name: a\n...\n"],
+    ["env: {A: b,\n  C: d}\n", "env: &a {A: b}\n", "env: [A]\n", "{name: a}\n", '"env":\n  A: b\n', "name: a\n...\n"],
 )
 def test_a_file_that_lines_cannot_be_added_to_is_refused(text: str) -> None:
     with pytest.raises((InputError, InputErrors)):
         edited(text, (OMP,), source="kit.yaml")
+
+
+def test_a_section_on_one_line_gets_lines_with_the_same_words() -> None:
+    text = 'mpi: {args: "-x \'NOTE=a b\'", bind_to: none}  # mine\nenv: {ODD: 010, B: "1, 2"}\n'
+    after = edited(text, (OMP, ARGS), source="kit.yaml")
+    assert "mpi:  # mine\n" in after
+    assert '\n  ODD: 010\n  B: "1, 2"\n' in after
+    spec, before = load_spec(after, source="kit.yaml"), load_spec(text, source="kit.yaml")
+    assert spec.env == {**before.env, "OMP_NUM_THREADS": "4"}
+    assert spec.mpi.bind_to == "none"
+    assert before.mpi.args == ("-x", "NOTE=a b")
+    assert spec.mpi.args == ("--mca", "coll_tuned_use_dynamic_rules", "1")
 
 
 def test_a_file_that_is_already_wrong_is_refused() -> None:
