@@ -50,7 +50,7 @@ class HostData(Struct, frozen=True, kw_only=True):
 
 
 class DataRow(Struct, frozen=True, kw_only=True):
-    """One data set on the cluster. `hosts` have it whole, of `of` hosts.
+    """One data set on the cluster. `hosts` have it whole, of `of` hosts. With the state partly, `lacking` do not.
 
     `at` is when it was staged, in seconds since 1970. `files` and `bytes` are those of the data set; with split, of all
     hosts together. `fraction` is 0..1 while it is being staged, or None. `running` are hosts on which its stager runs.
@@ -63,6 +63,7 @@ class DataRow(Struct, frozen=True, kw_only=True):
     to: str = ""
     split: str = "none"
     hosts: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
     of: int = 0
     files: int | None = None
     bytes: int | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.text import data as data_text
 from kit.errors import (
     AnswerError,
     HostsFailed,
@@ -116,6 +117,9 @@ def test_a_stager_gets_little_of_its_host(hosts: StagingHosts, context: Context,
         assert not [word for word in words if "PRIVATE KEY" in word]
     # Only the host that has the source mounts it.
     assert "--mount" not in first
+    assert "--cap-add" not in first
+    # There, root may read files that only their owner may.
+    assert values_of("--cap-add", second) == ["DAC_OVERRIDE"]
     assert second[second.index("--mount") + 1] == f"type=bind,src={source},dst=/source,readonly"
 
 
@@ -185,6 +189,7 @@ FAILURES = {
     "source-lost": (StepError, "kit data stage images"),
     "room": (StepError, "make room"),
     "memory": (StepError, "size: of images"),
+    "shm": (StepError, "sudo mount -o remount,size=… /dev/shm"),
     "disk": (StepError, "kit ssh gpu2 -- df -h"),
     "busy": (NotReadyError, "watch it"),
     "stopped": (NotReadyError, "go on: kit data stage images"),
@@ -202,6 +207,14 @@ def test_a_failure_names_its_cause_and_what_to_type(hosts: StagingHosts, context
     assert str(caught.value).endswith("images: the cause")
     assert caught.value.host == "gpu2"
     assert hint in (caught.value.hint or "")
+
+
+def test_files_that_may_not_be_read_are_no_matter_of_keys(hosts: StagingHosts, context: Context) -> None:
+    text = "a may not be read (Permission denied)"
+    hosts.says({"stage": [{"failed": {"kind": "source-refused", "host": "gpu2", "text": text}}]})
+    with pytest.raises(StepError, match="a may not be read") as caught:
+        stage(context, [])
+    assert caught.value.hint == "let the file and its folders be read where the source is: chmod"
 
 
 def test_a_host_that_is_lost_fails_at_the_end_and_the_others_are_complete(
@@ -454,6 +467,7 @@ def test_the_listing_tells_each_state(hosts: StagingHosts, context: Context, sou
     assert state() == ("staged", ("gpu1", "gpu2"))
     summary(hosts.data("gpu2"), source=label, id="2")
     assert state() == ("partly", ("gpu1",))
+    assert data_text.listing(listing(context)).endswith("\nimages: missing on gpu2")
     summary(hosts.data("gpu2"), source="s3://other/x")
     assert state()[0] == "changed"
 

@@ -13,7 +13,7 @@ import pytest
 
 from kit.cli.text.results import pull_notes, pulled
 from kit.errors import InputError, NotReadyError, StepError, UnreachableError
-from kit.events import HostStep
+from kit.events import HostStep, Note
 from kit.flows.context import Context
 from kit.flows.run import pull as flow
 from kit.flows.run.folders import remove_runs
@@ -142,7 +142,7 @@ def test_everything_comes_home_once(context: Context, tmp_path: Path, hosts: Pat
 
 def record(checkpoints: object, **more: object) -> str:
     places = [{"node": name, "address": "10.0.0.2", "ranks": 1, "slots": [0]} for name in ("gpu1", "gpu2")]
-    return json.dumps({"id": RUN, "places": places, "options": {"checkpoints": checkpoints}, "started": BEGAN, **more})
+    return json.dumps({"id": RUN, "places": places, "options": {"checkpoints": checkpoints}, "started": BEGAN} | more)
 
 
 @pytest.fixture
@@ -401,6 +401,58 @@ def test_a_host_that_is_away_keeps_nothing_else_back(
     fleet["gpu2"].faults.add("unreachable")
     with pytest.raises(Exception, match="hosts failed"):
         pull(context, [RUN], here=tmp_path)
+
+
+def test_a_host_that_took_no_part_is_not_missed(
+    context: Context, fleet: Fleet, tmp_path: Path, hosts: Path, reporter: Remembering
+) -> None:
+    run = hosts / "gpu1/lab/var/runs" / RUN
+    places = [{"node": "gpu1", "address": "10.0.0.1", "ranks": 1, "slots": [0]}]
+    (run / "record.json").write_text(record(None, places=places))
+    fleet["gpu2"].faults.add("unreachable")
+    # While it lives, hosts may come.
+    assert list(pull(context, [RUN], here=tmp_path).missed) == ["gpu2"]
+    (run / "end.json").write_text(json.dumps({"ended": BEGAN + 100, "exit_code": 0, "attempt": 1}))
+    reporter.events.clear()
+    result = pull(context, [RUN], here=tmp_path)
+    assert (dict(result.missed), reporter.warnings) == ({}, [])
+    assert f"gpu2 cannot be asked, and did not take part in run {RUN}" in [note.text for note in reporter.of(Note)]
+    # A second attempt may have taken other hosts.
+    (run / "end.json").write_text(json.dumps({"ended": BEGAN + 100, "exit_code": 0, "attempt": 2}))
+    assert list(pull(context, [RUN], here=tmp_path).missed) == ["gpu2"]
+
+
+def test_what_came_in_part_needs_no_room_again(
+    context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hosts / "gpu2/lab/var/runs" / RUN / "work/only2").write_bytes(os.urandom(3_000_000))
+    cut_after["gpu2"] = 2_500_000
+    pull(context, [RUN, "work", "home"], here=tmp_path)
+    sizes: list[int] = []
+    real = store.Store.prepare
+
+    def prepare(one: store.Store, size: int, *, private: bool) -> None:
+        sizes.append(size)
+        real(one, size, private=private)
+
+    monkeypatch.setattr(store.Store, "prepare", prepare)
+    assert not pull(context, [RUN, "work", "home"], here=tmp_path).missed
+    assert 0 < sizes[0] < 1_500_000
+
+
+@pytest.mark.parametrize("grain", [100, 10**7, 10**9, 2 * 10**9])
+def test_a_disk_with_coarser_times_gets_nothing_twice(
+    grain: int, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.utime
+
+    def utime(path: Path, *, ns: tuple[int, int]) -> None:
+        real(path, ns=(ns[0], ns[1] // grain * grain))
+
+    monkeypatch.setattr("kit.remote.results.store.os.utime", utime)
+    pull(context, [RUN, "home"], here=tmp_path)
+    again = pull(context, [RUN, "home"], here=tmp_path)
+    assert {host.host: (host.files, host.unchanged) for host in again.hosts} == {"gpu1": (0, 4), "gpu2": (0, 2)}
 
 
 def test_a_pull_that_broke_continues_where_it_stopped(

@@ -34,6 +34,9 @@ _WRITE = ("--umask", "000", "--dir-perms", "0777", "--file-perms", "0666", "--di
 # S3 takes 10,000 parts, and rclone does not know how large a file that it writes will be: with its parts of 5 MiB, 49
 # GiB would be the most. With these it is 156 GiB, and each file needs 64 MiB of memory meanwhile. No bucket is made.
 _PARTS = ("--s3-chunk-size", "16Mi", "--s3-upload-concurrency", "4", "--s3-no-check-bucket")
+# A bucket with uniform access, the default of Google's console, refuses lists of rights for single objects. rclone
+# sends them otherwise.
+_RIGHTS = ("--gcs-bucket-policy-only",)
 # A store has no empty folders. With these objects, other hosts see a folder that a rank has made for all of them.
 _MARKERS = ("--s3-directory-markers", "--gcs-directory-markers", "--azureblob-directory-markers")
 # No one repeats a read that fails: the program that reads gets the error. So rclone tries more often than for a copy.
@@ -157,7 +160,7 @@ class Mount:
         }  # fmt: skip
         if self._write:
             env[fuse.WRITE] = "1"
-        words = (*_MOUNT, *((*_WRITE, *_PARTS, *_MARKERS) if self._write else _READ), *FLAGS)
+        words = (*_MOUNT, *((*_WRITE, *_PARTS, *_RIGHTS, *_MARKERS) if self._write else _READ), *FLAGS)
         with self._lock:
             if self._stopped:
                 raise MountFailed("the mount was stopped")

@@ -32,7 +32,7 @@ def check(step: Plan, rooms: Dict[int, Room], hosts: Sequence[str], stage: str, 
         if need + step.new * _BLOCK // 2 > room.free:
             where = "of memory " if ram else ""
             text = "%s must come to %s, and %s %sis free there" % (amount(need), host, amount(room.free), where)
-            raise Failed(kind, text, host)
+            raise Failed("shm" if ram else kind, text, host)
         if step.new > room.inodes:
             text = "%d files must come to %s, and its file system has room for %d more"
             raise Failed(kind, text % (step.new, host, room.inodes), host)

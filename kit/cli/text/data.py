@@ -104,7 +104,8 @@ def listing(value: DataListing, *, width: int | None = None, now: float | None =
     ]
     header = ("NAME", "SOURCE", "STAGE", "HOSTS", "FILES", "SIZE", "AGE", "STATE")
     drop = ("SOURCE", "AGE", "FILES", "STAGE", "SIZE")
-    return fitted(rows, header, width, flexible=("SOURCE", "NAME"), drop=drop)
+    table = fitted(rows, header, width, flexible=("SOURCE", "NAME"), drop=drop)
+    return "\n".join([table, *(f"{row.name}: missing on {fold(row.lacking)}" for row in value.sets if row.lacking)])
 
 
 def _hosts(row: DataRow) -> str:

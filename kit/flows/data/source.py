@@ -30,7 +30,10 @@ class Source:
 
     def options(self, host: str) -> tuple[str, ...]:
         """Return the options of docker run that this host's stager needs."""
-        mount = self.mounts.get(host) or self.mounts.get("")
+        if host in self.mounts:
+            # Without it, root in the container may not read what only its owner may. The mount is read-only.
+            return ("--cap-add", "DAC_OVERRIDE", "--mount", self.mounts[host])
+        mount = self.mounts.get("")
         return ("--mount", mount) if mount else ()
 
 

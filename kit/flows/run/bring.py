@@ -48,7 +48,7 @@ def bring(
                 blocked.setdefault(host, {})[file.entry.path] = why
     wanted = {host: _without(files, blocked.get(host, {})) for host, files in wanted.items()}
     missing = {host: _without(files, blocked.get(host, {})) for host, files in missing.items()}
-    total = sum(file.entry.size for files in missing.values() for file in files)
+    total = sum(_rest(store, host, file) for host, files in missing.items() for file in files)
     if wanted:
         store.prepare(total, private=private)
     if any(missing.values()):
@@ -132,11 +132,24 @@ def _missing(store: Store, files: Sequence[Wanted]) -> tuple[Wanted, ...]:
     return tuple(missing)
 
 
+def _rest(store: Store, host: str, file: Wanted) -> int:
+    """Return the bytes of the file that an earlier pull has not brought."""
+    part = store.part(host, file.entry.path, file.entry.size, file.entry.time)
+    return max(0, file.entry.size - (part.stat().st_size if part.is_file() else 0))
+
+
 def _is_here(store: Store, file: Wanted, target: str) -> bool:
     state = store.state(target)
     # The text of a log has another size than its records.
     as_text = file.entry.path == LOG
-    return state is not None and state[1] == file.entry.time and (as_text or state[0] == file.entry.size)
+    return state is not None and _is_time(state[1], file.entry.time) and (as_text or state[0] == file.entry.size)
+
+
+def _is_time(stored: int, time: int) -> bool:
+    """Return whether a disk at home stored this time (ns). It may have coarser ones: 100 ns, 10 ms, 1 s or 2 s."""
+    return stored == time or any(
+        stored % grain == 0 and abs(stored - time) < grain for grain in (100, 10**7, 10**9, 2 * 10**9)
+    )
 
 
 def _keep(store: Store, part: Path, file: Wanted, header: Header) -> None:

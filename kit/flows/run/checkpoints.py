@@ -83,6 +83,21 @@ def folder_of(context: Context, run: str, missed: Collection[str]) -> Folder | N
     return Folder(run=stored, place=place, hosts=tuple(name for name in known if name not in missed), clock=clock)
 
 
+def ran_on(context: Context, run: str) -> Sequence[object] | None:
+    """Return the names of the hosts that ran the run. Return None if they could change, or if the head does not say."""
+    try:
+        with closing(context.connect(context.inventory.head)) as transport:
+            record, end = (_file(context, transport, run, name) for name in ("record.json", "end.json"))
+        with answer_of(context.inventory.head.name, "the record of a run"):
+            stored, fields = stored_record(run, record, end or None, live=not end)
+    except Interrupted:
+        raise
+    except KitError:
+        return None
+    # A new attempt may run on other hosts.
+    return None if stored.attempt > 1 or not end else run_hosts(stored, fields)
+
+
 def _file(context: Context, transport: Transport, run: str, name: str) -> str:
     argv = script("runs", names.folder(context.spec.name), "read", run, name)
     return transport.run(argv, timeout_s=30).stdout.decode(errors="replace")

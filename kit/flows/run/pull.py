@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 from kit.errors import KitError
-from kit.events import Phase, Warned
+from kit.events import Note, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.bring import bring
-from kit.flows.run.checkpoints import Brought, bring_checkpoints, folder_of
+from kit.flows.run.checkpoints import Brought, bring_checkpoints, folder_of, ran_on
 from kit.flows.run.listing import no_such_run
 from kit.model import names
 from kit.model.host import Host
@@ -56,7 +56,7 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
     wanted = {host: files for host, files in pulling.layout(entries).items() if files}
     private = request.folder is None
     pulled, failures = bring(context, store, listings, wanted, private=private)
-    missed = {**missed, **failures}
+    missed = _of_the_run(context, run, {**missed, **failures})
     for host, error in missed.items():
         context.reporter.report(Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest"))
     folder = folder_of(context, run, missed) if pulling.may_name_checkpoints(request.patterns) else None
@@ -84,6 +84,18 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
         checkpoints=folder.place if folder else "",
         others=shared.others,
     )
+
+
+def _of_the_run(context: Context, run: str, missed: Mapping[str, KitError]) -> Mapping[str, KitError]:
+    """Return those of the hosts that may have files of the run. All may, if the head does not say who ran it."""
+    if not missed or context.inventory.head.name in missed:
+        return missed
+    ran = ran_on(context, run)
+    if ran is None:
+        return missed
+    for host in missed.keys() - set(ran):
+        context.reporter.report(Note(text=f"{host} cannot be asked, and did not take part in run {run}"))
+    return {host: error for host, error in missed.items() if host in ran}
 
 
 def _together(first: Mapping[str, Pulled], second: Mapping[str, Pulled]) -> Mapping[str, Pulled]:

@@ -136,6 +136,7 @@ def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fract
         to=data.to,
         split=data.split,
         hosts=tuple(name for name in whole if name not in lacks),
+        lacking=tuple(lacks) if state == "partly" else (),
         of=len(hosts),
         files=size.files,
         bytes=size.bytes,
@@ -155,6 +156,7 @@ def _mounted(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData]) -
         state=state,
         to=data.to,
         hosts=tuple(name for name in hosts if name not in lacks),
+        lacking=tuple(lacks) if state == "partly" else (),
         of=len(hosts),
     )
 
