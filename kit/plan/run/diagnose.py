@@ -26,6 +26,8 @@ GAP = "[^\n]{0,300}?"
 
 _HOLE = re.compile(r"(…|\{\w+(?::[^}]+)?\})")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
+# With a process group, PyTorch writes the rank before each line of a traceback.
+_RANK = re.compile(r"^\[rank\d+\]: ")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # Printed during the cleanup after the exception that ended the program.
 _IGNORED = ("Exception ignored in", "Error in atexit")
@@ -189,7 +191,7 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
     """Return the exception that ended a Python program and those it was raised from, without handled ones."""
     exceptions: list[str] = []
     chained = ignored = False
-    for line in lines:
+    for line in (_RANK.sub("", line) for line in lines):
         if line.startswith(_CHAINED):
             chained = True
         elif line.startswith(_IGNORED):

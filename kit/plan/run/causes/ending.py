@@ -68,13 +68,17 @@ AFTERMATH = (
     Rule(
         name="aftermath",
         text="this rank only noticed that another rank was gone; the cause is in that rank's output",
-        hint="look at the last lines of the other ranks; print the rank of each line: kit run --tag-output",
+        hint="look at the last lines of the other ranks; if one of them ended without an error, make all ranks run the "
+        "same number of steps; print the rank of each line: kit run --tag-output",
         says=(
             "Connection closed by remote peer",
             "Call to recv from {address} failed : ",
             "readv failed: Connection reset by peer",
             "failed: remote process exited or there was a network error",
             ", remote process exited or there was a network error",
+            "Connection closed by peer [",
+            "Read error [{address}]:{port}: Connection reset by peer",
+            "This most likely indicates that another task died",
         ),
         raised=("HorovodInternalError", "Horovod has been shut down."),
     ),

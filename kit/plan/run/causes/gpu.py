@@ -16,8 +16,8 @@ GPU = (
             "cudaMalloc retry failed: out of memory",
             "CUDA out of memory. Tried to allocate",
             "CUDA error: out of memory",
-            "NCCL WARN Cuda failure 'out of memory'",
-            "NCCL WARN Cuda failure 2 'out of memory'",
+            "Cuda failure 'out of memory'",
+            "Cuda failure 2 'out of memory'",
             "CUDNN_STATUS_ALLOC_FAILED",
             "CUBLAS_STATUS_ALLOC_FAILED",
         ),
@@ -113,7 +113,7 @@ GPU = (
         says=(
             "Failed to initialize NVML: Unknown Error",
             "cudaErrorNoDevice",
-            "NCCL WARN Cuda failure 'no CUDA-capable device is detected'",
+            "Cuda failure 'no CUDA-capable device is detected'",
             "Check failed: …: no CUDA-capable device is detected",
         ),
         raised=(

@@ -22,9 +22,9 @@ HOST = (
             "error writing '/dev/shm/",
             "insufficient shared memory (shm)",
             "is killed by signal: Bus error",
-            "NCCL WARN Error while creating shared memory segment",
-            "NCCL WARN Call to posix_fallocate failed : No space left on device",
-            "NCCL WARN Error: failed to extend /dev/shm/",
+            "Error while creating shared memory segment",
+            "Call to posix_fallocate failed : No space left on device",
+            "Error: failed to extend /dev/shm/",
         ),
         raised=("No space left on device: '/dev/shm/",),
     ),
@@ -105,6 +105,21 @@ HOST = (
             "Cannot allocate memory",
         ),
         raised=("MemoryError", "[Errno 12] Cannot allocate memory"),
+    ),
+    Rule(
+        name="memory-loader",
+        text="a data worker of the rank was killed, usually because the host ran out of memory",
+        hint="use fewer data workers or a smaller batch, or start fewer ranks per host (--npernode); see the free memory: "
+        "kit ssh {host} -- free -m",
+        says=("DataLoader worker (pid …) is killed by signal: Killed",),
+    ),
+    Rule(
+        name="loader-ended",
+        text="a data worker of the rank ended without an error of Python: memory or /dev/shm was full, or compiled code "
+        "in it failed",
+        hint="run it with num_workers=0 to see where it fails, or use fewer data workers; see whether the kernel killed "
+        "it: kit ssh {host} -- sudo dmesg",
+        says=("DataLoader worker (pid(s) …) exited unexpectedly",),
     ),
     Rule(
         name="threads",

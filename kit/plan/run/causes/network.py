@@ -35,7 +35,7 @@ NETWORK = (
         hint="let the VMs reach each other on all TCP ports, check network: in kit.yaml, then run: kit deploy",
         says=(
             "Connect to {address}<{port}> failed :",
-            "NCCL WARN socketPollConnect: Connect to {address}<{port}> returned ",
+            "socketPollConnect: Connect to {address}<{port}> returned ",
             "connect to {address}<{port}> returned …, exceeded error retry count",
         ),
     ),
@@ -58,9 +58,10 @@ NETWORK = (
         hint="check the link of each card and NCCL_IB_GID_INDEX, which may differ between hosts; or try without RDMA: "
         "kit run -x NCCL_IB_DISABLE=1",
         says=(
-            "NCCL WARN Call to ibv_create_qp failed",
-            "NCCL WARN Call to ibv_modify_qp failed",
-            "NCCL WARN NET/IB : Got completion from peer ",
+            "Call to ibv_create_qp failed",
+            "Call to ibv_modify_qp failed",
+            "Got completion from peer ",
+            "NET/IB : Got completion with error ",
         ),
     ),
     Rule(

@@ -26,6 +26,12 @@ PROGRAM = (
         says=("Watchdog caught collective operation timeout: ",),
     ),
     Rule(
+        name="gloo-stalled",
+        text="Gloo gave up because some ranks never reached the operation that the others waited for",
+        hint="make all ranks run the same operations in the same order; see what is running: kit ps",
+        says=("Timed out waiting …ms for recv operation", "Timed out waiting …ms for send operation"),
+    ),
+    Rule(
         name="horovod-init",
         text="the program used Horovod before hvd.init()",
         hint="call hvd.init() first, right after the imports",
