@@ -12,6 +12,9 @@ from kitrun.decide import RankEnd
 # lines to report that MPI_Init failed, and names the reason in the first of them.
 TAIL = 8192
 LAST_LINES = 60
+# NCCL writes this to standard output, also where a program writes why it ended to standard error.
+WARNING = b" NCCL WARN "
+WARNINGS = 10
 # mpirun and its child both set the child's process group, and the second one prints this. It is harmless.
 HARMLESS = b"plm:rsh: Warning: setpgid"
 # How a rank ended, as kit-rank reports it: HOST CODE SIGNAL OOM.
@@ -103,14 +106,25 @@ class Output:
             self.first = end
 
     def last_lines(self, rank: int) -> List[str]:
-        """Return the end of what a rank wrote: its standard error, or its standard output if that is empty."""
-        key = str(rank).encode()
-        for kind in "eo":
-            tail = self._tails.get((key, kind), b"").split(b"\n")
-            lines = [frames.shown(line).decode("utf-8", "replace") for line in (tail if tail[-1] else tail[:-1])]
-            if any(line.strip() for line in lines):
-                return lines[-LAST_LINES:]
-        return []
+        """Return the end of what a rank wrote: its standard error, or its standard output if that is empty.
+
+        NCCL's warnings on standard output come before the lines of standard error: they say why NCCL failed.
+        """
+        written = self._tail_lines(rank, "o")
+        errors = [shown(line) for line in self._tail_lines(rank, "e")]
+        if any(line.strip() for line in errors):
+            warnings = [shown(line) for line in written if WARNING in line][-WARNINGS:]
+            return warnings + errors[len(warnings) - LAST_LINES :]
+        lines = [shown(line) for line in written]
+        return lines[-LAST_LINES:] if any(line.strip() for line in lines) else []
+
+    def _tail_lines(self, rank: int, kind: str) -> List[bytes]:
+        tail = self._tails.get((str(rank).encode(), kind), b"").split(b"\n")
+        return tail if tail[-1] else tail[:-1]
+
+
+def shown(line: bytes) -> str:
+    return frames.shown(line).decode("utf-8", "replace")
 
 
 def mpirun_record(body: bytes) -> bytes:

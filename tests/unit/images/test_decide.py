@@ -396,6 +396,17 @@ def test_the_end_of_what_a_rank_wrote() -> None:
     assert len("\n".join(output.last_lines(1))) <= 8192
 
 
+def test_nccl_s_warnings_on_standard_output_come_before_the_errors() -> None:
+    output = outputs.Output()
+    warning = "gpu1:7:9 [0] misc/ibvwrap.cc:160 NCCL WARN Call to ibv_modify_qp failed"
+    output.errors(record(1, "o", f"epoch 1\n{warning}\n".encode() * 20))
+    assert output.last_lines(1)[-2:] == ["epoch 1", warning]
+    output.errors(record(1, "e", b"DistBackendError: NCCL error in: a.cpp:3, unhandled system error\n"))
+    assert output.last_lines(1) == [warning] * 10 + ["DistBackendError: NCCL error in: a.cpp:3, unhandled system error"]
+    output.errors(record(1, "e", b"x\n" * 100))
+    assert output.last_lines(1) == [warning] * 10 + ["x"] * 50
+
+
 def test_of_a_bar_the_last_state_is_kept() -> None:
     output = outputs.Output()
     for state in (b"loading", b"\r10%", b"\r20%\r"):
