@@ -64,6 +64,16 @@ old() { [ "${version% *}" -lt 8 ] || { [ "${version% *}" -eq 8 ] && [ "${version
 quoted() {
   if old; then grep -v '"' | sed 's/.*/"&"/'; else sed 's/[\\"]/\\&/g; s/.*/"&"/'; fi
 }
+# Nobody would notice the loss before a rank misses its variable.
+name_lost() {
+  lost=
+  if old; then lost=$(environment | sed -n 's/=.*".*//p' | tr '\n' ' '); fi
+  [ -z "$lost" ] || {
+    echo "start.sh: SSH sessions, in which ranks start, do not get these variables: $lost" >&2
+    echo "start.sh: OpenSSH ${version% *}.${version#* } cannot pass on values with a double quote; use a base with" \
+      "OpenSSH 8.7 or newer, or pass the values to each run: kit run -x NAME=VALUE" >&2
+  }
+}
 
 umask 077
 mkdir -p /run/kit /run/sshd
@@ -97,6 +107,7 @@ if [ -n "${KIT_USER:-}" ]; then
   chmod 710 /run/kit $state $state/home
   chown "$KIT_USER" /run/kit/stacks /run/kit/terminals $state/home/ranks
 fi
+name_lost
 {
   sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" -e "s|@HOST_KEY@|$key|" "$template"
   # dash's echo would interpret backslashes.

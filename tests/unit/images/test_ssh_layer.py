@@ -1,8 +1,9 @@
-"""images/layer/prepare on bases of stubs: what it installs, and what it says about a base that lacks something."""
+"""ssh-layer on bases of stubs: what prepare installs and misses there, and what start.sh says about an old OpenSSH."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-PREPARE = Path(__file__).parents[3] / "images/layer/prepare"
+IMAGES = Path(__file__).parents[3] / "images"
+PREPARE = IMAGES / "layer/prepare"
+START = IMAGES / "bin/start.sh"
 OPEN_MPI = 'echo "mpirun (Open MPI) {}"'
 BASE = {
     "apt-get": "",
@@ -90,6 +93,26 @@ def test_open_mpi_4_and_5_are_accepted(version: str, tmp_path: Path) -> None:
     assert (code, messages) == (0, "")
     copied = [line for line in commands if line.startswith("cp ")]
     assert copied == ([f"cp {PREPARE.parent}/mpirun /opt/kit/prrte/mpirun"] if version.startswith("5") else [])
+
+
+@pytest.mark.parametrize(("version", "keeps"), [("8.2p1", False), ("8.6p1", False), ("8.7p1", True), ("9.6p1", True)])
+def test_an_old_openssh_loses_values_with_quotation_marks_and_says_which(
+    version: str, keeps: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho 'OpenSSH_{version} Ubuntu-4' >&2\n")
+    (tmp_path / "ssh").chmod(0o755)
+    start = START.read_text()
+    functions = start[start.index("session='") : start.index("umask 077")]
+    done = subprocess.run(
+        ["/bin/sh", "-euc", f"SSH_PORT=33\n{functions}\nname_lost\nenvironment | quoted"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "A": 'x="y"', "TF_CONFIG": '{"a": 1}', "PLAIN": "a=b"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert {'"PLAIN=a=b"', '"SSH_PORT=33"'} <= set(lines)
+    assert (r'"TF_CONFIG={\"a\": 1}"' in lines) is keeps
+    assert (done.stderr == "") is keeps
+    assert keeps or re.search(rf"variables: A TF_CONFIG \n.* OpenSSH {version[:3]} cannot", done.stderr)
 
 
 AGENT = "python3 -IS /opt/kit/bin/kit-code run digest"
