@@ -1,4 +1,7 @@
-"""The processes of a run on this node. KIT_RUN in a process's environment marks it, so no other process can match."""
+"""The processes of a run on this node. KIT_RUN in a process's environment marks it, so no other process can match.
+
+A process below a rank may have overwritten its own environment. It is of the same run.
+"""
 
 import contextlib
 import os
@@ -22,6 +25,8 @@ STILL = ("T", "t", "Z", "X", "")
 FREEZE_S = 2.0
 # How long a process may take to become another program on a busy machine.
 BECOMING_S = 0.5
+# How many processes may be between a rank and one below it that has no mark.
+DEEPEST = 16
 # A rank's Python writes its stack here when it gets STACK_SIGNAL (kit_stacks.py).
 STACKS = "/run/kit/stacks"
 STACK_SIGNAL = getattr(signal, "SIGRTMAX", 64) - 3
@@ -52,9 +57,13 @@ def variables(data: bytes) -> Dict[bytes, bytes]:
 
 
 def marked(run_id: str) -> Dict[int, Dict[bytes, bytes]]:
-    """Return {pid: environment} of the processes of a run, without this process."""
+    """Return {pid: environment} of the processes of a run, without this process.
+
+    A process below a rank or its relay that has no mark, because it overwrote its environment, has that of the rank.
+    """
     wanted = b"KIT_RUN=" + run_id.encode()
     processes = {}
+    unmarked = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
@@ -62,7 +71,25 @@ def marked(run_id: str) -> Dict[int, Dict[bytes, bytes]]:
         data = settled(pid)
         if wanted in data.split(b"\0") and state(pid) not in ("Z", "X", ""):
             processes[pid] = variables(data)
-    return processes
+        elif b"KIT_RUN=" not in data:
+            unmarked.append(pid)
+    ranks_of_run = {pid: env for pid, env in processes.items() if rank_of(env)}
+    return {**processes, **below(ranks_of_run, unmarked)} if ranks_of_run else processes
+
+
+def below(owners: Dict[int, Dict[bytes, bytes]], pids: Iterable[int]) -> Dict[int, Dict[bytes, bytes]]:
+    """Return {pid: environment of its owner} of those of `pids` that an owner started, directly or through others."""
+    rows = ((pid, stat(pid)) for pid in pids)
+    parents = {pid: int(words[1]) for pid, words in rows if len(words) > 1 and words[0] not in (b"Z", b"X")}
+    started = {}
+    for pid in parents:
+        above = pid
+        # A number that is used again may close a circle.
+        for _ in range(DEEPEST):
+            above = parents.get(above, above)
+        if above in owners:
+            started[pid] = owners[above]
+    return started
 
 
 def settled(pid: int) -> bytes:

@@ -1,12 +1,13 @@
 """The ranks of runs on this host, and the other processes that use its cores.
 
-KIT_RUN in a process's environment marks it. A look costs the same on a host with thousands of processes: those that are
-no ranks are read in turn, a few in each look.
+KIT_RUN in a process's environment marks it. A process below a rank that overwrote its environment has the mark of its
+parent. A look costs the same on a host with thousands of processes: those that are no ranks are read in turn, a few in
+each look.
 """
 
 import os
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from kitwatch import cgroups, files
 
@@ -97,8 +98,10 @@ class Ranks:
         for pid in self._due(pids):
             found = stat(pid)
             if found is not None:
-                self._learn(pid, found, now, up)
                 stats[pid] = found
+        # Parents come before their children, which may need the mark of the parent.
+        for pid in sorted(stats, key=lambda pid: (stats[pid].start, pid)):
+            self._learn(pid, stats[pid], now, up)
         self._cgroups.again()
         return {"ranks": self._ranks(stats, threads), "others": self._others()}
 
@@ -144,20 +147,21 @@ class Ranks:
             passed = now - known.at
             use = 100 * (found.cpu - known.cpu) / passed if passed > 0 else known.use
         if known is None or known.comm != found.comm or age < YOUNG_S:
-            run, rank = ("", -1) if pid in self._kernel else self._whose(pid)
+            run, rank = ("", -1) if pid in self._kernel else self._whose(pid, found.parent)
         else:
             run, rank = known.run, known.rank
         self._known[pid] = Known(found.comm, found.start, run, rank, now, found.cpu, max(use, 0.0))
 
-    def _whose(self, pid: int) -> Any:
-        data = self._environ(pid)
-        if b"KIT_RUN=" not in data:
+    def _whose(self, pid: int, parent: int) -> Tuple[str, int]:
+        run, rank = mark(self._environ(pid))
+        if run:
+            return run, -1 if is_relay(pid) else rank
+        above = self._known.get(parent)
+        if above is None or not above.run:
             return "", -1
-        pairs = (item.partition(b"=") for item in data.split(b"\0"))
-        env = {name: value for name, _, value in pairs}
-        run = env.get(b"KIT_RUN", b"").decode("ascii", "replace")
-        number = env.get(b"RANK" if b"KIT_AGENT" in env else b"OMPI_COMM_WORLD_RANK", b"")
-        return run, int(number) if number.isdigit() and len(number) < 8 and not is_relay(pid) else -1
+        # A relay has no rank here, but its environment has the one of what is below it.
+        run, rank = (above.run, above.rank) if above.rank >= 0 else mark(self._environ(parent))
+        return (run, rank) if rank >= 0 else ("", -1)
 
     def _ranks(self, stats: Dict[int, Stat], threads: bool) -> List[Dict[str, Any]]:
         groups: Dict[Any, List[int]] = {}
@@ -202,6 +206,17 @@ class Ranks:
         return [
             {"pid": pid, "comm": self._known[pid].comm, "cpu": round(use, 1), "core": _core(pid)} for use, pid in top
         ]
+
+
+def mark(data: bytes) -> Tuple[str, int]:
+    """Return the run and the rank in these variables: '' without a run, and -1 without a rank."""
+    if b"KIT_RUN=" not in data:
+        return "", -1
+    pairs = (item.partition(b"=") for item in data.split(b"\0"))
+    env = {name: value for name, _, value in pairs}
+    number = env.get(b"RANK" if b"KIT_AGENT" in env else b"OMPI_COMM_WORLD_RANK", b"")
+    rank = int(number) if number.isdigit() and len(number) < 8 else -1
+    return env.get(b"KIT_RUN", b"").decode("ascii", "replace"), rank
 
 
 def main_of(pids: Sequence[int], stats: Dict[int, Stat]) -> int:

@@ -469,14 +469,17 @@ def test_ranks_see_the_gpus_of_their_slots(
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "sign", "oom"),
-    [("oom 3\noom_kill 1\n", "oom 3\noom_kill 2\n", "KILL", b"1"), ("oom_kill 1\n", "oom_kill 1\n", "KILL", b"0"),
-     ("oom_kill 1\n", "oom_kill 2\n", "SEGV", b"0"), ("rubbish\n", "oom_kill x\n", "KILL", b"0")],
+    ("before", "after", "end", "oom"),
+    [("oom 3\noom_kill 1\n", "oom 3\noom_kill 2\n", "kill -KILL $$", b"1"),
+     # The kernel killed the program below a shell.
+     ("oom_kill 1\n", "oom_kill 2\n", "exit 137", b"1"), ("oom_kill 1\n", "oom_kill 1\n", "exit 137", b"0"),
+     ("oom_kill 1\n", "oom_kill 2\n", "exit 1", b"0"), ("oom_kill 1\n", "oom_kill 1\n", "kill -KILL $$", b"0"),
+     ("oom_kill 1\n", "oom_kill 2\n", "kill -SEGV $$", b"0"), ("rubbish\n", "oom_kill x\n", "kill -KILL $$", b"0")],
 )  # fmt: skip
-def test_the_kernel_says_that_memory_was_over(tmp_path: Path, before: str, after: str, sign: str, oom: bytes) -> None:
+def test_the_kernel_says_that_memory_was_over(tmp_path: Path, before: str, after: str, end: str, oom: bytes) -> None:
     counts = tmp_path / "memory.events"
     counts.write_text(before)
-    script = f"printf '{after}' >{counts}; kill -{sign} $$"
+    script = f"printf '{after}' >{counts}; {end}"
     process = start("sh", "-c", script, program=("-c", WITH, str(KIT_RANK), str(counts)))
     _, err = process.communicate(timeout=60)
     assert life(err)[-1][1][-1] == oom, err
@@ -620,6 +623,11 @@ def test_a_users_variables_stay() -> None:
 def test_a_role_of_a_parameter_server_sees_no_address() -> None:
     without = {name: value for name, value in OPEN_MPI.items() if not name.startswith("MASTER")}
     assert seen(**without).keys() == {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}
+
+
+def test_setproctitle_keeps_the_mark_of_a_rank() -> None:
+    assert lines_of(run("echo $SPT_NOENV")[1]) == [("o", b"1")]
+    assert lines_of(run("echo $SPT_NOENV", SPT_NOENV="mine")[1]) == [("o", b"mine")]
 
 
 def test_ranks_of_one_container_meet_in_it() -> None:

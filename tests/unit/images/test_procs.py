@@ -34,6 +34,15 @@ print("up", flush=True)
 while True:
     time.sleep(600)
 """
+# As setproctitle does.
+HIDDEN = """
+import ctypes, os, sys
+words = open("/proc/self/stat").read().rpartition(")")[2].split()
+first, last = int(words[47]), int(words[48])
+ctypes.memset(first, 0, last - first)
+print("hidden", os.getpid(), flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -77,6 +86,23 @@ def test_one_without_any_variable_is_nobodys(run: str) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={}) as process:
         assert process.pid not in procs.marked(run)
         assert procs.settled(process.pid) == b""
+
+
+def test_a_rank_that_overwrote_its_environment_ends_with_its_run(run: str) -> None:
+    """kit-rank, above it, has the mark. A process of another run is left alone, wherever it is."""
+    script = """exec 3<&0; "$1" -ISc "$2" <&3 & KIT_RUN=another sh -c 'echo other $$; exec cat' <&3 & wait"""
+    with rank(run, "sh", "-c", script, "kit-rank", sys.executable, HIDDEN) as relay:
+        assert relay.stdin
+        assert relay.stdout
+        pids = dict(relay.stdout.readline().split() for _ in range(2))
+        hidden, other = int(pids[b"hidden"]), int(pids[b"other"])
+        assert b"KIT_RUN" not in procs.read_environ(hidden)
+        assert set(procs.marked(run)) == {relay.pid, hidden}
+        assert procs.ranks(run) == {hidden: 0}
+        assert procs.sweep(run, patience=60.0) == 0
+        assert procs.state(hidden) in ("", "Z")
+        assert procs.state(other) == "S"
+        relay.stdin.close()
 
 
 def test_a_child_that_ended_while_its_rank_was_asked_is_no_rank(

@@ -174,6 +174,19 @@ def test_a_process_becomes_a_rank(process: Process, proc: Path) -> None:
     assert look.look()["ranks"] == []
 
 
+def test_a_rank_that_overwrote_its_environment_is_still_a_rank(process: Process) -> None:
+    process(10, "orted", parent=1, KIT_RUN="r1")
+    process(11, "kit-rank", parent=10, **rank(3))
+    process(12, "python3: train", 20.0, parent=11)
+    process(13, "pt_data_worker", 20.0, parent=12)
+    # Neither is below a rank.
+    process(14, "ssh", 950.0, parent=10)
+    process(15, "python3", 950.0, parent=9, KIT_RUN="")
+    look = ranks.Ranks().look()
+    assert [(one["rank"], one["pid"], one["procs"]) for one in look["ranks"]] == [(3, 12, 2)]
+    assert {one["pid"] for one in look["others"]} == {14, 15}
+
+
 def test_environments_are_read_once(process: Process) -> None:
     reads: list[int] = []
 
