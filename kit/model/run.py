@@ -19,9 +19,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     """The first failure of a run, without its consequences on other ranks.
 
     `kind`: a rank failed, a host was lost, a host could not provide the run's code, so that no rank started, or mpirun
-    gave up before any rank failed. `host` is '' if it is not known. A
-    rank that was killed has a `signal` (SIGKILL) and no `exit_code`. `lines` are the rank's last lines of standard
-    error, after NCCL's warnings, or of standard output if it wrote no errors. `mpirun` are mpirun's lines. `role` is the rank's role with
+    gave up before any rank failed. `host` is '' if it is not known. A rank that was killed has a `signal` (SIGKILL) and
+    no `exit_code`. `lines` are the rank's last lines of standard error, after NCCL's warnings on standard output, or
+    its last lines of standard output if it wrote no errors. `mpirun` are mpirun's lines. `role` is the rank's role with
     MXNet's parameter server (`worker 3`, `server 0`, `scheduler`), or ''.
     """
 

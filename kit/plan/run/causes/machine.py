@@ -109,16 +109,16 @@ HOST = (
     Rule(
         name="memory-loader",
         text="a data worker of the rank was killed, usually because the host ran out of memory",
-        hint="use fewer data workers or a smaller batch, or start fewer ranks per host (--npernode); see the free memory: "
-        "kit ssh {host} -- free -m",
+        hint="use fewer data workers or a smaller batch, or start fewer ranks per host (--npernode); see "
+        "the free memory: kit ssh {host} -- free -m",
         says=("DataLoader worker (pid …) is killed by signal: Killed",),
     ),
     Rule(
         name="loader-ended",
-        text="a data worker of the rank ended without an error of Python: memory or /dev/shm was full, or compiled code "
-        "in it failed",
-        hint="run it with num_workers=0 to see where it fails, or use fewer data workers; see whether the kernel killed "
-        "it: kit ssh {host} -- sudo dmesg",
+        text="a data worker of the rank ended without an error of Python: memory or /dev/shm was full, or compiled "
+        "code in it failed",
+        hint="run it with num_workers=0 to see where it fails, or use fewer data workers; see whether the kernel "
+        "killed it: kit ssh {host} -- sudo dmesg",
         says=("DataLoader worker (pid(s) …) exited unexpectedly",),
     ),
     Rule(
