@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from kit.model import names
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.text import fold
@@ -18,6 +19,11 @@ Role = Literal["client", "head", "node"]
 HEARTBEAT_S = 20
 # The value of a node's label after its host left the cluster. The other values are head and node.
 LEFT = "left"
+# The hint if members do not reach the manager or each other.
+OPEN_PORTS = (
+    f"open {names.MANAGER_PORT}/tcp to the head, and {names.GOSSIP_PORT}/tcp, {names.GOSSIP_PORT}/udp, "
+    f"{names.DATA_PORT}/udp among all VMs (firewall, security group)"
+)
 
 
 class SwarmNode(Struct, frozen=True, kw_only=True):

@@ -181,6 +181,11 @@ class SwarmScripts:
                 ]
         return completed("".join(f"{line}\n" for line in lines if line.split()[0] in services))
 
+    def _swarm_down(self: FakeVM, _stdin: bytes, key: str) -> Completed:  # type: ignore[misc]
+        members = self._managed().members.values()
+        down = [m.vm for m in members if not m.up and m.labels.get(key) in ("head", "node")]
+        return completed("".join(f"{vm.host.name} ({vm.internal})\n" for vm in down))
+
     def _swarm_remove(self: FakeVM, _stdin: bytes, cluster: str) -> Completed:  # type: ignore[misc]
         if self.swarm is None or self.swarm.manager is not self:
             return completed()

@@ -169,6 +169,21 @@ def test_a_host_that_was_recreated_comes_back_under_another_id(fleet: Fleet, con
     assert deploy(context()).plan.empty
 
 
+def test_a_head_that_was_recreated_needs_down_and_deploy(fleet: Fleet, context: Deployed) -> None:
+    """The swarm lost its only manager. The hint is a way that works."""
+    deploy(context())
+    lost = fleet["gpu1"]
+    lost.swarm, lost.node_id, lost.containers, lost.files = None, "", [], {}
+    lost.folders.clear()
+    with pytest.raises(HostsFailed) as caught:
+        deploy(context())
+    assert {failure.host for failure in caught.value.failures} == {"gpu2", "gpu3", "gpu4"}
+    assert all("kit down, then kit deploy" in str(failure.hint) for failure in caught.value.failures)
+    down(context())
+    deploy(context())
+    assert services(fleet) == ALL
+
+
 def test_a_tasks_mount_that_fails_is_reported(fleet: Fleet, context: Deployed) -> None:
     fleet["gpu3"].faults.add("stack fails")
     with pytest.raises(StepError) as caught:
@@ -178,6 +193,21 @@ def test_a_tasks_mount_that_fails_is_reported(fleet: Fleet, context: Deployed) -
     fleet["gpu3"].faults.clear()
     deploy(context())
     assert services(fleet) == ALL
+
+
+def test_a_member_that_is_down_is_named_if_it_gets_no_task(
+    fleet: Fleet, context: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Swarm then has no task for it, and so no reason."""
+    deploy(context())
+    lost = fleet["gpu3"]
+    swarm_of(fleet).members[lost.node_id].up = False
+    lost.containers.clear()
+    monkeypatch.setattr("kit.plan.swarm.manager.TASKS_TIMEOUT_S", 0.0)
+    with pytest.raises(StepError, match=r"no task on gpu3 \(10.0.0.3\), which is down for the swarm") as caught:
+        deploy(context())
+    assert "2377/tcp" in str(caught.value.hint)
+    assert "just started" in str(caught.value.hint)
 
 
 def test_an_engine_that_cannot_raise_limits_gets_the_hint_of_kit_local(fleet: Fleet, context: Deployed) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kit.errors import KitError, StepError
 from kit.model import names
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
-from kit.model.swarm import HEARTBEAT_S
+from kit.model.swarm import HEARTBEAT_S, OPEN_PORTS, SwarmNode
 from kit.plan.cluster.gpus import swarm_driver
 
 OLDEST = (20, 10)
@@ -22,7 +22,7 @@ def problems_of(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[Ki
     for facts in observed:
         if not facts.engine:
             continue  # The checks for every deploy report this.
-        problem = _engine(facts) or _swarm(facts, head)
+        problem = _engine(facts) or _swarm(facts, observed, addresses)
         if problem is None and facts.swarm.state != "active" and facts.host.name in addresses:
             problem = _ports(facts, addresses[facts.host.name], manager=facts is head)
         problems += [problem] if problem else []
@@ -56,38 +56,76 @@ def _engine(facts: HostFacts) -> KitError | None:
     return driver if isinstance(driver, StepError) else None
 
 
-def _swarm(facts: HostFacts, head: HostFacts) -> KitError | None:
+def _swarm(facts: HostFacts, observed: Sequence[HostFacts], addresses: Mapping[str, str]) -> KitError | None:
     """Return a problem if the host is in a swarm that is not the head's, or whose manager the head is not."""
-    name, swarm, first = facts.host.name, facts.swarm, head.host.name
-    whose = ", ".join(address.rpartition(":")[0] for address in swarm.managers) or "not known"
-    leave = f"kit ssh {name} -- docker swarm leave{' --force' if swarm.manager or swarm.state != 'active' else ''}"
-    entry = next((node for node in head.swarm.nodes if node.id == swarm.node_id), None)
+    name, swarm, head = facts.host.name, facts.swarm, observed[0]
+    whose = _managers(facts)
+    leave = f"kit ssh {name} -- sudo docker swarm leave{' --force' if swarm.manager or swarm.state != 'active' else ''}"
     problem: tuple[str, str] | None = None
     if swarm.state == "inactive":
         return None
     if swarm.state == "locked":
-        problem = "its swarm is locked", f"kit ssh {name} -- docker swarm unlock; then: kit deploy"
+        problem = "its swarm is locked", f"kit ssh {name} -- sudo docker swarm unlock; then: kit deploy"
     elif swarm.state != "active":
         why = f": {swarm.error}" if swarm.error else ""
         problem = f"its membership in a swarm is {swarm.state}{why}", f"wait a little; or leave that swarm: {leave}"
     elif facts is head and not swarm.manager:
         problem = (
             f"is a worker in a swarm (managers: {whose}), and the head has to be a manager",
-            f"on a manager: docker node promote {name}; or put a manager first in the hosts file; or leave it: {leave}",
+            f"on a manager: sudo docker node promote {swarm.node_id}; or put a manager first in the hosts file; "
+            f"or leave it: {leave}",
         )
     elif not head.swarm.manager:
+        # The swarm that kit made may have lost its only manager with the head's old VM. kit can make another one.
+        again = swarm.made and names.NODE_ENV in facts.files and not any(other.swarm.manager for other in observed)
+        first = f"if the VM of {head.host.name} was replaced: kit down, then kit deploy; or " if again else ""
         problem = (
-            f"is in a swarm already (managers: {whose}), and the head {first} is not in it",
-            f"put a manager of that swarm first in the hosts file; or leave it: {leave}",
+            f"is in a swarm already (managers: {whose}), and the head {head.host.name} is not in it",
+            f"{first}put a manager of that swarm first in the hosts file; or leave it: {leave}",
         )
-    elif entry is None:
-        problem = f"is in another swarm (managers: {whose}) than the head {first}", f"leave it: {leave}"
-    elif entry.availability != "active":
-        problem = (
-            f"its availability in the swarm is {entry.availability}, so it gets no task",
-            f"kit ssh {first} -- docker node update --availability active {entry.id}",
-        )
+    elif not _listed(head, head):
+        # The head then knows no member. Nothing can be said of the others, and leaving would lose what the head has.
+        problem = _no_leader(head, addresses.get(head.host.name)) if facts is head else None
+    else:
+        problem = _entry(facts, head, leave)
     return None if problem is None else StepError(problem[0], hint=problem[1], host=name)
+
+
+def _entry(facts: HostFacts, head: HostFacts, leave: str) -> tuple[str, str] | None:
+    """Return what is wrong with the host's entry in the list of the head, its manager, and what to do."""
+    entry, first = _listed(head, facts), head.host.name
+    if entry is None:
+        return f"is in another swarm (managers: {_managers(facts)}) than the head {first}", f"leave it: {leave}"
+    if entry.availability != "active":
+        return (
+            f"its availability in the swarm is {entry.availability}, so it gets no task",
+            f"kit ssh {first} -- sudo docker node update --availability active {entry.id}",
+        )
+    if entry.state == "down" and facts is not head and any(c.swarm and c.running for c in facts.containers):
+        # A host without a task may have just started. The swarm then sees it in a moment, and starts its task.
+        return f"is down for the swarm: its engine does not reach the head {first}", f"{OPEN_PORTS}; then: kit deploy"
+    return None
+
+
+def _no_leader(head: HostFacts, address: str | None) -> tuple[str, str]:
+    """Return why a manager lists no nodes, not even itself, and what to do."""
+    error = head.swarm.error
+    what = "its swarm has no leader" if "leader" in error else "its swarm does not list its nodes"
+    listen = f" --advertise-addr {address} --listen-addr {address}:{names.MANAGER_PORT}" if address else ""
+    return (
+        f"{what}{': ' + error if error else ''}",
+        f"wait a minute, and start the swarm's other managers if they are down (managers: {_managers(head)}); only if "
+        f"they are lost for good: kit ssh {head.host.name} -- sudo docker swarm init --force-new-cluster{listen}",
+    )
+
+
+def _listed(head: HostFacts, facts: HostFacts) -> SwarmNode | None:
+    """Return the head's entry of the host."""
+    return next((node for node in head.swarm.nodes if node.id == facts.swarm.node_id), None)
+
+
+def _managers(facts: HostFacts) -> str:
+    return ", ".join(address.rpartition(":")[0] for address in facts.swarm.managers) or "not known"
 
 
 def _ports(facts: HostFacts, address: str, *, manager: bool) -> KitError | None:

@@ -17,6 +17,7 @@ from kit.model.secret import Secret
 from kit.model.swarm import (
     HEARTBEAT_S,
     LEFT,
+    OPEN_PORTS,
     ForgetNodes,
     LabelNodes,
     MakeFolder,
@@ -61,7 +62,7 @@ def swarm_init(execution: Execution, transport: Transport, step: SwarmInit) -> N
     name = transport.host.name
     argv = script("swarm_init", step.address, str(names.MANAGER_PORT), names.MEMBER, f"{HEARTBEAT_S}s")
     done = transport.run(argv, timeout_s=TIMEOUT_S)
-    require(done, name, "docker swarm init failed", f"run it by hand: kit ssh {name} -- docker swarm init")
+    require(done, name, "docker swarm init failed", f"run it by hand: kit ssh {name} -- sudo docker swarm init")
     execution.swarm.ids[name] = _member_id(name, done.text.strip())
 
 
@@ -77,12 +78,7 @@ def swarm_join(execution: Execution, transport: Transport, step: SwarmJoin) -> N
     }
     argv = script("swarm_join", names.MEMBER, step.image)
     done = transport.run(argv, stdin=json.dumps(request).encode(), timeout_s=TIMEOUT_S)
-    gossip = names.GOSSIP_PORT
-    hint = (
-        f"open {names.MANAGER_PORT}/tcp to the head, and {gossip}/tcp, {gossip}/udp, {names.DATA_PORT}/udp among all "
-        "VMs (firewall, security group)"
-    )
-    require(done, name, f"the host could not join the swarm at {step.manager}", hint)
+    require(done, name, f"the host could not join the swarm at {step.manager}", OPEN_PORTS)
     execution.swarm.ids[name] = _member_id(name, done.text.strip())
 
 
@@ -107,8 +103,9 @@ def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) ->
     progress = execution.swarm
     argv = script("swarm_leave", names.MEMBER, " ".join(progress.stay), " ".join([*step.others, *progress.left]))
     done = transport.run(argv, timeout_s=TIMEOUT_S)
-    require(done, transport.host.name, "the host could not leave the swarm", "by hand: docker swarm leave --force")
     name = transport.host.name
+    by_hand = f"by hand: kit ssh {name} -- sudo docker swarm leave --force"
+    require(done, name, "the host could not leave the swarm", by_hand)
     left = [_member_id(name, line[5:]) for line in done.text.splitlines() if line.startswith("left ")]
     progress.left += left
     execution.record_removed(transport.host.name, [MEMBERSHIP] * len(left))
@@ -148,7 +145,8 @@ def stack_deploy(_execution: Execution, transport: Transport, step: StackDeploy)
     file = f"{step.folder}/{names.STACK_FILE}"
     argv = ["docker", "stack", "deploy", "--resolve-image", "never", "--prune", "--compose-file", file, step.stack]
     done = persistently(lambda: transport.run(argv, timeout_s=TIMEOUT_S), _outrun)
-    require(done, transport.host.name, "docker stack deploy failed", f"run it by hand: {' '.join(argv)}")
+    name = transport.host.name
+    require(done, name, "docker stack deploy failed", f"run it by hand: kit ssh {name} -- sudo {' '.join(argv)}")
 
 
 def stack_remove(execution: Execution, transport: Transport, step: StackRemove) -> None:
@@ -185,7 +183,7 @@ def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> N
         failed = [t for t in new if t.state in ("failed", "rejected") and t.id not in before]
         worst = next((t for t in failed if sum(f.node == t.node for f in failed) >= ENOUGH_FAILURES), None)
         if worst or time.monotonic() - start > step.timeout_s:
-            raise _no_tasks(execution, transport.host.name, worst, new, services[0].rpartition("_")[0])
+            raise _no_tasks(execution, transport, worst, new, services[0].rpartition("_")[0])
         time.sleep(POLL_S)
 
 
@@ -207,8 +205,11 @@ def _tasks(text: str) -> list[_Task]:
     return [_Task(line) for line in text.splitlines() if line.count(" ") >= 5]
 
 
-def _no_tasks(execution: Execution, name: str, worst: _Task | None, tasks: Sequence[_Task], stack: str) -> KitError:
-    """Return an error with what Swarm reports about a task that does not run."""
+def _no_tasks(
+    execution: Execution, transport: Transport, worst: _Task | None, tasks: Sequence[_Task], stack: str
+) -> KitError:
+    """Return an error with what Swarm reports about a task that does not run, or the nodes that get none."""
+    name = transport.host.name
     waiting = [t for t in tasks if t.wanted == "running" and t.state != "running"]
     task = worst or next((t for t in waiting if t.error), None) or next(iter(waiting), None)
     where = next((host for host, node in execution.swarm.ids.items() if task and node == task.node), "")
@@ -217,11 +218,19 @@ def _no_tasks(execution: Execution, name: str, worst: _Task | None, tasks: Seque
         # Only a host that joined in this deploy is known by its ID.
         on = "" if where or task is None else f" on the node {task.node} of the swarm"
         return StepError(f"{described(fault)}{on}", hint=fault.hint, host=where or name)
+    if task is None or not task.error:
+        down = transport.run(script("swarm_down", names.node_label(execution.cluster))).text.splitlines()
+        if down:
+            return StepError(
+                f"Swarm starts no task on {', '.join(down)}, which is down for the swarm",
+                hint=f"if that host has just started, wait a minute; otherwise {OPEN_PORTS}; then: kit deploy",
+                host=name,
+            )
     what = "a service" if task is None else task.service
     if task is not None and task.node != "-":
         what += f" on node {task.node}"
     why = f": {task.error or task.state}" if task else ""
-    hint = (limits_hint(task.error) if task else None) or f"kit ssh {name} -- docker stack ps --no-trunc {stack}"
+    hint = (limits_hint(task.error) if task else None) or f"kit ssh {name} -- sudo docker stack ps --no-trunc {stack}"
     return StepError(f"Swarm does not start {what}{why}", hint=hint, host=name)
 
 

@@ -14,14 +14,29 @@ import pytest
 from kit.remote.scripts import in_node, node_logs, script
 from tests.fakes.shell import bare_path
 
-TOOLS = ["cat", "cut", "date", "dirname", "echo", "grep", "head", "mkdir", "rm", "rmdir", "sh", "sleep", "timeout"]
+TOOLS = [
+    "cat",
+    "cut",
+    "date",
+    "dirname",
+    "echo",
+    "grep",
+    "head",
+    "mkdir",
+    "rm",
+    "rmdir",
+    "sed",
+    "sh",
+    "sleep",
+    "timeout",
+]
 TOKEN = "SWMTKN-1-s3cret"
 
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A PATH with the usual tools only."""
-    return bare_path(tmp_path / "bin", TOOLS)
+    return bare_path(tmp_path / "bin", [*TOOLS, "xargs"])
 
 
 def docker(folder: Path, text: str) -> Path:
@@ -196,6 +211,14 @@ def test_a_host_that_kit_never_brought_in_is_not_even_asked(bare: Path, tmp_path
     docker_calls = docker(bare, "exit 1")
     assert run(bare, script("swarm_leave", str(tmp_path / ".swarm"), "", "")).returncode == 0
     assert docker_calls.read_text() == ""
+
+
+def test_nodes_of_the_cluster_that_are_down_are_listed(bare: Path) -> None:
+    rows = "ready/head/gpu1 (10.0.0.1)\ndown/node/gpu2 (10.0.0.2)\ndown//web (10.0.0.7)\ndown/left/gpu3 (10.0.0.3)\n"
+    docker_calls = docker(bare, f"case $2 in ls) echo n1; echo n2 ;; *) printf '{rows}' ;; esac")
+    assert run(bare, script("swarm_down", "kit.lab")).stdout == "gpu2 (10.0.0.2)\n"
+    assert '{{index .Spec.Labels "kit.lab"}}' in docker_calls.read_text()
+    assert docker_calls.read_text().rstrip().endswith(" n1 n2")
 
 
 def test_where_there_is_no_swarm_nothing_is_removed(bare: Path) -> None:
