@@ -52,7 +52,7 @@ INSTEAD = {
     "scale": "add VMs to the hosts file, or remove them from it; then: kit deploy",
     "config": "edit kit.yaml; kit schema prints what it accepts",
     "login": "log in with docker login, or set KIT_REGISTRY, KIT_REGISTRY_USER and KIT_REGISTRY_PASSWORD",
-    "docker": "run docker on a VM: kit ssh HOST -- docker ps",
+    "docker": "run docker on a VM: kit ssh HOST -- sudo docker ps",
     "nvidia-smi": "run it in every node: kit exec -- nvidia-smi",
 }
 """A word that no verb replaces, and what to do."""

@@ -70,7 +70,7 @@ def _ill(spec: ClusterSpec, record: ClusterRecord, facts: HostFacts) -> KitError
     """Return why this host cannot run ranks, or None."""
     name = facts.host.name
     if not facts.engine:
-        return NotReadyError("its engine does not answer", hint=f"kit ssh {name} -- docker info", host=name)
+        return NotReadyError("its engine does not answer", hint=f"kit ssh {name} -- sudo docker info", host=name)
     node = next((item for item in facts.containers if item.cluster == spec.name), None)
     if node is None or not node.running:
         state = f" ({node.status})" if node is not None else ""

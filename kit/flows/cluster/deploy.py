@@ -168,7 +168,7 @@ def _warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Seq
 def _warn_of_heartbeat(context: Context, head: HostFacts) -> None:
     text = swarm_checks.short_heartbeat(head) if context.spec.orchestrator == "swarm" else None
     if text is not None:
-        hint = f"kit ssh {head.host.name} -- docker swarm update --dispatcher-heartbeat {HEARTBEAT_S}s"
+        hint = f"kit ssh {head.host.name} -- sudo docker swarm update --dispatcher-heartbeat {HEARTBEAT_S}s"
         context.reporter.report(Warned(text=text, hint=hint))
 
 

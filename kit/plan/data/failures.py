@@ -37,7 +37,7 @@ _MOUNT_HINTS = {
     "mount-files": "move them to another place, then mount it again; see them: kit ssh {host} -- sudo find "
     f"{names.DATA_DISK} -path '*/{{data}}/mount/*'",
     "busy": "end that mount first: kit data rm {data}",
-    "internal": "see what the mounter says: kit ssh {host} -- docker ps; if it fails again, report this text",
+    "internal": "see what the mounter says: kit ssh {host} -- sudo docker ps; if it fails again, report this text",
 }
 _NOT_READY = ("busy", "stopped", "not-staged")
 

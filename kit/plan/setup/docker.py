@@ -91,7 +91,7 @@ def containers_run(facts: SetupFacts) -> NotReadyError:
     runs = f"{plural(facts.running, 'container')} {'runs' if facts.running == 1 else 'run'}"
     return NotReadyError(
         f"{runs}, and kit setup would restart the engine, which ends {'it' if facts.running == 1 else 'them'}",
-        hint=f"stop them (kit down, or kit ssh {name} -- docker ps), or set live-restore; then: kit setup",
+        hint=f"stop them (kit down, or kit ssh {name} -- sudo docker ps), or set live-restore; then: kit setup",
         host=name,
     )
 
@@ -102,13 +102,14 @@ def _foreign(facts: SetupFacts) -> StepError | None:
     if "/snap/" in f"{facts.docker}/" or facts.docker.endswith("/snap"):
         return StepError(
             f"its Docker is a snap, which cannot read {names.ROOT} and gives no GPU to containers",
-            hint=f"remove it, with its containers and images: kit ssh {name} -- snap remove docker; then: kit setup",
+            hint="remove it, with its containers and images: "
+            f"kit ssh {name} -- sudo snap remove docker; then: kit setup",
             host=name,
         )
     if "podman-docker" in facts.packages:
         return StepError(
             "its docker is Podman (package podman-docker)",
-            hint=f"remove it: kit ssh {name} -- apt-get remove podman-docker; then: kit setup",
+            hint=f"remove it: kit ssh {name} -- sudo apt-get remove podman-docker; then: kit setup",
             host=name,
         )
     return None

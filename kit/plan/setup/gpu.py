@@ -218,7 +218,7 @@ def _is_debians(facts: SetupFacts, source: Source) -> bool:
 
 def _no_place(facts: SetupFacts, text: str) -> StepError:
     wanted = " ".join(_components(facts))
-    hint = f"see: kit ssh {facts.host.name} -- apt-get update; or add {wanted} to its sources, then: kit setup"
+    hint = f"see: kit ssh {facts.host.name} -- sudo apt-get update; or add {wanted} to its sources, then: kit setup"
     # The file of an earlier kit may be what apt refuses, and with it all sources.
     if NON_FREE_SOURCES in facts.files:
         hint = f"remove kit's {NON_FREE_SOURCES}: kit setup --undo --only driver; then {hint}"

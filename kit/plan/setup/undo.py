@@ -97,12 +97,13 @@ def _remarks(facts: SetupFacts, areas: Sequence[Area]) -> list[Remark]:
     for file in facts.saved_files:
         if file.area in areas and file.state == "changed":
             original = f"{STATE}/files/{file.path.replace('/', '+')}/original"
-            hint = f"compare them: kit ssh {name} -- diff {original} {file.path}" if file.existed else None
+            hint = f"compare them: kit ssh {name} -- sudo diff {original} {file.path}" if file.existed else None
             text = f"{file.path} was changed after kit setup wrote it, and kit leaves it unchanged"
             remarks.append(Remark(host=name, text=text, hint=hint))
     ours = sorted(package for package, area in facts.saved_packages if area in areas and package in facts.packages)
     if ours:
         text = f"packages that kit setup installed stay: {' '.join(ours)}"
-        hint = f"to remove them with what they brought: kit ssh {name} -- apt-get remove --autoremove {' '.join(ours)}"
+        command = f"kit ssh {name} -- sudo apt-get remove --autoremove {' '.join(ours)}"
+        hint = f"to remove them with what they brought: {command}"
         remarks.append(Remark(host=name, text=text, hint=hint))
     return remarks

@@ -137,7 +137,7 @@ def compose_up(execution: Execution, transport: Transport, step: ComposeUp) -> N
     fault = mount_fault(done.error_text, execution.cluster, name) if done.code != 0 else None
     if fault is not None:
         raise StepError(described(fault), hint=fault.hint, host=name)
-    by_hand = f"kit ssh {name} -- docker compose -f {step.folder}/{names.COMPOSE_FILE} up"
+    by_hand = f"kit ssh {name} -- sudo docker compose -f {step.folder}/{names.COMPOSE_FILE} up"
     hint = limits_hint(done.error_text) or f"run it by hand: {by_hand}"
     require(done, name, "docker compose up failed", hint)
 

@@ -119,7 +119,7 @@ class Order:
             if time.monotonic() > end:
                 raise SlowError(
                     f"the stager did not start within {START_S:.0f} s",
-                    hint=f"look at the host's load and its engine: kit ssh {self.host.name} -- docker ps",
+                    hint=f"look at the host's load and its engine: kit ssh {self.host.name} -- sudo docker ps",
                     host=self.host.name,
                 )
         return self
@@ -263,7 +263,7 @@ class Order:
         if not self._going.is_set():
             return StepError(
                 f"the stager cannot start: {last}",
-                hint=f"look at the host's engine: kit ssh {self.host.name} -- docker ps",
+                hint=f"look at the host's engine: kit ssh {self.host.name} -- sudo docker ps",
                 host=self.host.name,
             )
         if code == _NO_PROGRAM or ("kit-data" in last and "not found" in last):

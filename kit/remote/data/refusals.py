@@ -56,5 +56,5 @@ def refusal(word: str, text: str, data: str, host: str) -> KitError:
     if word in not_ready:
         message, hint = not_ready[word]
         return NotReadyError(message, hint=hint, host=host)
-    hint = f"look at the host's engine: kit ssh {host} -- docker ps"
+    hint = f"look at the host's engine: kit ssh {host} -- sudo docker ps"
     return StepError(f"the stager cannot start: {last or word}", hint=hint, host=host)

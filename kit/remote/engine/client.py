@@ -127,7 +127,7 @@ class Engine:
         except ImageError as error:
             where, bring = "on this machine", "docker load"
             if self.host is not None:
-                where, bring = "there", f"kit ssh {self.host} -- docker load"
+                where, bring = "there", f"kit ssh {self.host} -- sudo docker load"
             raise ImageError(
                 f"{what} {name} is not {where} and cannot be pulled: {error.message}",
                 hint=f"pull it on a machine that reaches a registry, and bring it: docker save {name} | {bring}",
@@ -174,7 +174,7 @@ class Engine:
 
     def _odd(self, error: Exception) -> AnswerError:
         where, look = (
-            ("its engine", f"kit ssh {self.host} -- docker info") if self.host else ("the engine", "docker info")
+            ("its engine", f"kit ssh {self.host} -- sudo docker info") if self.host else ("the engine", "docker info")
         )
         return AnswerError(
             f"kit cannot read what {where} answers: {str(error)[:MOST_TEXT]}",
@@ -190,6 +190,6 @@ class Engine:
             return dropped_error("its sshd", lines[0], self.host)
         return UnreachableError(
             f"its engine does not answer: {lines[-1] if lines else error}",
-            hint=f"try: kit ssh {self.host} -- docker info",
+            hint=f"try: kit ssh {self.host} -- sudo docker info",
             host=self.host,
         )

@@ -289,6 +289,6 @@ def failed(done: Completed, transport: Transport, what: str) -> StepError:
     if "o such container" in last or "is not running" in last:
         raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=name)
     if done.code == _NO_PYTHON:
-        hint = f"install it there: kit ssh {name}; then apt-get install python3"
+        hint = f"install it there: kit ssh {name} -- sudo apt-get install python3"
         return NoPythonError(f"{what}: {last}", hint=hint, host=name)
     return StepError(f"{what}: {last}", host=name)

@@ -263,7 +263,7 @@ class Door:
             if not select.select([out], [], [], left)[0]:
                 raise NotReadyError(
                     f"the head's launcher does not answer within {HELLO_S:.0f} s",
-                    hint=f"check whether its engine hangs: kit ssh {self._head.host} -- docker ps",
+                    hint=f"check whether its engine hangs: kit ssh {self._head.host} -- sudo docker ps",
                     host=self._head.host,
                 )
             data = os.read(out, READ)

@@ -40,12 +40,12 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
         r"(?:Failed to fetch|Err:[0-9]+) (\S+).*\s404 ",
         "{0} does not exist (404)",
-        "check the host's sources of packages: kit ssh {host} -- apt-get update",
+        "check the host's sources of packages: kit ssh {host} -- sudo apt-get update",
     ),
     (
         r"The repository '([^']+)' does not have a Release file",
         "the repository {0} does not exist",
-        "check the host's sources of packages: kit ssh {host} -- apt-get update",
+        "check the host's sources of packages: kit ssh {host} -- sudo apt-get update",
     ),
     (
         r"E: (Conflicting values set for option .*)",
@@ -55,7 +55,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
         r"((?:NO_PUBKEY|EXPKEYSIG) \w+|The following signatures .*)",
         "a repository's signature cannot be checked: {0}",
-        "check the host's sources of packages: kit ssh {host} -- apt-get update",
+        "check the host's sources of packages: kit ssh {host} -- sudo apt-get update",
     ),
     (
         r"(?:You don't have enough free space in (\S+)|No space left on device|not enough free disk space)",
@@ -70,7 +70,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
         r"E: Unable to locate package (linux-modules-nvidia-[0-9]\S*)",
         "no repository of the host has {0}: repositories have only the newest kernels",
-        "upgrade its kernel (kit ssh {host} -- apt-get dist-upgrade), reboot it, then: kit setup",
+        "upgrade its kernel (kit ssh {host} -- sudo apt-get dist-upgrade), reboot it, then: kit setup",
     ),
     (
         r"E: Unable to locate package (\S+)",
@@ -85,12 +85,12 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
         r"(?:dpkg: error processing (?:package|archive) (\S+)|Errors were encountered while processing:\s*(\S+))",
         "dpkg cannot configure {0}",
-        "see why: kit ssh {host} -- dpkg --configure -a",
+        "see why: kit ssh {host} -- sudo dpkg --configure -a",
     ),
     (
         r"(?:held broken packages|unmet dependencies)",
         "packages of the host do not fit together",
-        "see which: kit ssh {host} -- apt-get check",
+        "see which: kit ssh {host} -- sudo apt-get check",
     ),
 )  # fmt: skip
 
@@ -106,4 +106,4 @@ def first_cause(log: str, host: str) -> tuple[str, str]:
     last = errors or log.strip().splitlines()
     return (
         last[0][:300] if last else "it printed nothing"
-    ), f"see the log: kit ssh {host} -- tail {names.ROOT}/.setup/apt.log"
+    ), f"see the log: kit ssh {host} -- sudo tail {names.ROOT}/.setup/apt.log"

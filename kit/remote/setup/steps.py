@@ -131,9 +131,8 @@ def start_engine(_execution: Execution, transport: Transport, step: StartEngine)
 
 def verify_engine(_execution: Execution, transport: Transport, _step: VerifyEngine) -> None:
     name = transport.host.name
-    require(
-        transport.run(program("verify_engine")), name, "docker is not ready", f"try it: kit ssh {name} -- docker info"
-    )
+    done = transport.run(program("verify_engine"))
+    require(done, name, "docker is not ready", f"try it: kit ssh {name} -- sudo docker info")
 
 
 def set_kernel_values(_execution: Execution, transport: Transport, step: SetKernelValues) -> None:

@@ -18,7 +18,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
     early = short_heartbeat(observed[0])
     if early is not None:
         head = observed[0].host.name
-        fix = f"kit ssh {head} -- docker swarm update --dispatcher-heartbeat {HEARTBEAT_S}s"
+        fix = f"kit ssh {head} -- sudo docker swarm update --dispatcher-heartbeat {HEARTBEAT_S}s"
         yield Sight(hosts=(head,), seen=early, fix=fix, severity="watch")
 
 

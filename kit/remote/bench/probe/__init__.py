@@ -99,7 +99,7 @@ def clean(connect: Connect, hosts: Sequence[Host], mark: str) -> dict[str, KitEr
         if done.code != 0:
             raise StepError(
                 f"the containers or network of the network probe could not be removed: {done.error_text}",
-                hint=f"kit ssh {host.name} -- docker ps -a --filter label={names.LABEL_BENCH}={mark}; "
+                hint=f"kit ssh {host.name} -- sudo docker ps -a --filter label={names.LABEL_BENCH}={mark}; "
                 "kit down removes them, too",
                 host=host.name,
             )

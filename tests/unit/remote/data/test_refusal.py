@@ -23,9 +23,9 @@ HELP = "\n\nRun 'docker run --help' for more information"
         (
             f"docker: Error response from daemon: disk on fire{HELP}",
             "the stager cannot start: docker: Error response from daemon: disk on fire",
-            "look at the host's engine: kit ssh gpu2 -- docker ps",
+            "look at the host's engine: kit ssh gpu2 -- sudo docker ps",
         ),
-        ("", "the stager cannot start: engine", "look at the host's engine: kit ssh gpu2 -- docker ps"),
+        ("", "the stager cannot start: engine", "look at the host's engine: kit ssh gpu2 -- sudo docker ps"),
     ],
 )
 def test_an_engine_that_starts_no_stager(text: str, message: str, hint: str) -> None:
