@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full", "sshd dies", "firewall", "no flock",
     "no CA", "registry breaks", "engine hangs up", "stack fails",
     "engine hiccups", "no ps", "data folder of another", "mount fails", "mount hangs", "low limits",
-    "no plugin",
+    "no plugin", "another source",
 ]  # fmt: skip
 
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
@@ -495,7 +495,10 @@ class FakeVM(SwarmScripts):
                 lines.append(f"{address} ssh: connect to host {address}: Connection timed out")
             elif pinned.get(f"[{address}]:{daemon.port}") != daemon.host_key:
                 lines.append(f"{address} Host key verification failed.")
-            elif f'from="{container.address}" {client}\n' not in peer.files[f"{folder}/authorized_keys"][0].decode():
+            elif (
+                f'from="{container.address}" {client}\n' not in peer.files[f"{folder}/authorized_keys"][0].decode()
+                or "another source" in peer.faults
+            ):
                 lines.append(f"{address} root@{address}: Permission denied (publickey).")
         return completed("".join(f"{line}\n" for line in lines))
 

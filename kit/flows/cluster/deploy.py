@@ -161,7 +161,10 @@ def _warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Seq
         if node.name not in context.inventory.names and node.address not in {n.address for n in nodes}:
             runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
             text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
-            hint = f"to remove it: write {node.address} alone into a file, then: kit --hosts FILE down"
+            # The record has the address in the cluster's network. Only the line says how kit logs in.
+            hint = (
+                "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
+            )
             context.reporter.report(Warned(text=text, hint=hint))
 
 

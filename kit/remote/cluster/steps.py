@@ -181,10 +181,22 @@ def verify_peers(_execution: Execution, transport: Transport, step: VerifyPeers)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise StepError(
             f"the head cannot reach {first}{more} by ssh: {why}",
-            hint="open the port (ssh_port: in kit.yaml) between the VMs: firewall, security group",
+            hint=_peer_hint(name, first, why),
             host=name,
         )
     require(done, name, "the head could not check its nodes", f"kit logs {name}")
+
+
+def _peer_hint(head: str, peer: str, why: str) -> str:
+    """Return what to do if the head's ssh to a node failed for this reason."""
+    if "Permission denied" in why:
+        # Its sshd answered. authorized_keys has from=, and a head with two networks may come from another address.
+        return (
+            f"{peer} accepts the key of {head} only from {head}'s address in the cluster's network; see from which it "
+            f"came: kit logs {peer}; write that one as internal= of {head} in the hosts file, or correct the route; "
+            "then: kit deploy"
+        )
+    return "open the port (ssh_port: in kit.yaml) between the VMs: firewall, security group"
 
 
 def end_stagings(execution: Execution, transport: Transport, step: EndStagings) -> None:
