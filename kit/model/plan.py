@@ -22,7 +22,8 @@ SHIP_PLUGIN, PULL_PLUGIN, COPY_PLUGIN, TIDY_PLUGIN = "ship plugin", "pull plugin
 
 # Whether a round begins after failures of earlier rounds.
 # all: only if no host has failed; otherwise the plan ends here. host: on the hosts that have not failed.
-# reached: like host, but only if each failure so far is a host that kit cannot reach; otherwise the plan ends here.
+# reached: like host, but only if each failure so far is a host that kit cannot reach, or on which a step did not end in
+# time; otherwise the plan ends here.
 Needs = Literal["all", "host", "reached"]
 
 

@@ -178,6 +178,8 @@ class FakeVM(SwarmScripts):
             return done
         if argv[0] == "docker":
             return self._docker(argv[1:], stdin)
+        if argv[:2] == ["test", "-e"]:
+            return completed() if argv[2] in self.files else failed("")
         if argv[0] == "rm":
             for path in argv[argv.index("--") + 1 :]:
                 self._forget(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
+from kit.errors import HostsFailed, Interrupted, KitError, NotReadyError, SlowError, StepError, UnreachableError
 from kit.events import Phase, Reporter
 from kit.flows.cluster.audit import read_audit
 from kit.flows.cluster.deploy import deploy
@@ -247,6 +247,26 @@ def test_down_needs_no_lock_where_the_head_cannot_give_one(fleet: Fleet, reporte
         down(fleet.context(reporter))
     assert [name for name, vm in fleet.vms.items() if vm.containers] == (["gpu1"] if fault == "unreachable" else [])
     assert "continues without the cluster's lock" in reporter.warnings[0].text
+
+
+@pytest.mark.parametrize("orchestrator", ["compose", "swarm"])
+def test_a_head_that_hangs_keeps_only_nodes_that_swarm_would_start_again(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, orchestrator: str
+) -> None:
+    def hangs(_execution: Execution, transport: Transport, _step: Any) -> None:
+        raise SlowError("a command did not end within 90 s", host=transport.host.name)
+
+    context = fleet.context(reporter, orchestrator=orchestrator)
+    deploy(context)
+    table: dict[Any, OnHost] = {**execute.ON_HOST, StackRemove: hangs}
+    monkeypatch.setattr(execute, "ON_HOST", table)
+    with pytest.raises(KitError) as caught:
+        down(context, force=True)
+    kept = ["gpu1", "gpu2", "gpu3", "gpu4"] if orchestrator == "swarm" else ["gpu1"]
+    assert [name for name, vm in fleet.vms.items() if vm.containers] == kept
+    failures = caught.value.failures if isinstance(caught.value, HostsFailed) else (caught.value,)
+    assert [failure.host for failure in failures] == kept
+    assert all("gpu1 did not remove the stack" in failure.message for failure in failures[1:])
 
 
 def test_deploy_needs_flock(fleet: Fleet, reporter: Remembering) -> None:

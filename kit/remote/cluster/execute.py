@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from kit.errors import KitError, UnreachableError
+from kit.errors import KitError, SlowError, UnreachableError
 from kit.events import HostDone, HostFailed, Phase
 from kit.model.host import Host
 from kit.model.plan import HostPlan, Needs, Plan
@@ -35,13 +35,14 @@ def execute(execution: Execution, plan: Plan) -> dict[str, KitError]:
         if ready:
             execution.reporter.report(Phase(name=part.name, hosts=tuple(host.host for host in ready)))
             failures |= (at_once if part.together else side_by_side)(execution, ready)
+            execution.slow.update(host for host, error in failures.items() if isinstance(error, SlowError))
     return failures
 
 
 def _begins(needs: Needs, failures: Mapping[str, KitError]) -> bool:
     if needs == "all":
         return not failures
-    return needs == "host" or all(isinstance(error, UnreachableError) for error in failures.values())
+    return needs == "host" or all(isinstance(error, UnreachableError | SlowError) for error in failures.values())
 
 
 def side_by_side(execution: Execution, plans: Sequence[HostPlan]) -> Mapping[str, KitError]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Literal, Protocol
 
-from kit.errors import KitError, NotReadyError, StepError
+from kit.errors import KitError, NotReadyError, SlowError, StepError
 from kit.model.answer import OddAnswer, answer_of, number
 from kit.model.host import Login
 from kit.model.lock import Holder, LockStatus
@@ -29,6 +29,8 @@ SILENCE_S = 30
 # When no younger beat has come back, kit considers the lock lost.
 TRUST_S = 20.0
 RELEASE_TIMEOUT_S = 10.0
+# From the start of ssh to the VM's answer. ssh itself gives up a VM that does not answer; a shell there may hang.
+ANSWER_S = 60.0
 # Limits of an answer: bytes of a line or a message, lines that a login may print, and seconds since 1970.
 _LONGEST = 1 << 16
 _MOST_LINES = 1000
@@ -48,7 +50,10 @@ Take = Callable[[Login, str, str], Lock]
 
 
 def take(head: Login, file: str, what: str) -> Lock:
-    """Take the lock. Raises NotReadyError (names the holder), UnreachableError or StepError (the VM cannot hold it)."""
+    """Take the lock.
+
+    Raises NotReadyError (names the holder), UnreachableError, StepError (the VM cannot hold it), or SlowError.
+    """
     command = as_root(script("lock", file, str(SILENCE_S), operator(), what))
     attempts = Attempts()
     while True:
@@ -80,6 +85,15 @@ def _ask(head: Login, command: str) -> Lock:
         # kit handles Ctrl-C, and releases the lock when the work has ended.
         start_new_session=True,
     )
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(ANSWER_S, give_up)
+    timer.daemon = True
+    timer.start()
     try:
         # A login shell may print something first.
         out = _pipe(process.stdout)
@@ -94,6 +108,12 @@ def _ask(head: Login, command: str) -> Lock:
         else:
             with answer_of(head.host, "its answer about the lock"):
                 raise OddAnswer("there is no end", line)
+        if late.is_set():
+            raise SlowError(
+                f"the host did not answer within {ANSWER_S:.0f} s whether the lock of the cluster is free",
+                hint=f"look at its disk and its load: kit ssh {head.host} -- uptime; then try again",
+                host=head.host,
+            )
         stderr = _pipe(process.stderr).read(_LONGEST).decode(errors="replace").strip()
         code = process.wait()
         raise _NoSession(stderr) if code == SSH_FAILED else _not_held(stderr, code, head)
@@ -101,6 +121,8 @@ def _ask(head: Login, command: str) -> Lock:
         process.kill()
         process.wait()
         raise
+    finally:
+        timer.cancel()
 
 
 class SshLock:

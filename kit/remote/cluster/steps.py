@@ -208,7 +208,13 @@ def end_stagings(execution: Execution, transport: Transport, step: EndStagings) 
 
 
 def remove_cluster(execution: Execution, transport: Transport, step: RemoveCluster) -> None:
-    name = transport.host.name
+    name, head = transport.host.name, execution.head.name
+    if head in execution.slow and transport.run(["test", "-e", f"{step.folder}/{names.NODE_ENV}"]).code == 0:
+        raise StepError(
+            f"nothing was removed: {head} did not remove the stack in time, and Swarm would start the node again",
+            hint=f"see the failure of {head}; then: kit down",
+            host=name,
+        )
     argv = script("remove", step.cluster, step.folder, "keep" if step.keep else "all", *step.images, "--", *step.data)
     done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
     require(done, name, "the cluster could not be removed", "look at it by hand: docker ps -a")

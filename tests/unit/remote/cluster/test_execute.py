@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kit.errors import KitError, NotReadyError, StepError, UnreachableError
+from kit.errors import KitError, NotReadyError, SlowError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase
 from kit.model import plan as model
 from kit.model import swarm as swarm_model
@@ -25,11 +25,12 @@ HOSTS = ("gpu1", "gpu2", "gpu3")
 
 
 class Do(Step, frozen=True, kw_only=True):
-    """A step that is only written down. It fails if `fails`, or if kit cannot reach the host (`lost`)."""
+    """A step that is only written down. It fails if `fails` or `hangs`, or if kit cannot reach the host (`lost`)."""
 
     what: str
     fails: bool = False
     lost: bool = False
+    hangs: bool = False
     why: str = "a test needs it"
 
     def line(self) -> tuple[str, str]:
@@ -63,6 +64,8 @@ class Bench:
     def do(self, _execution: Execution, transport: Transport, step: Do) -> None:
         if step.lost:
             raise UnreachableError("no route", host=transport.host.name)
+        if step.hangs:
+            raise SlowError("no end", host=transport.host.name)
         self.done.append(step.what)
         if step.fails:
             raise StepError(f"{step.what} failed", host=transport.host.name)
@@ -130,13 +133,16 @@ def test_a_round_that_needs_all_hosts_ends_the_plan_after_a_failure(bench: Bench
     assert bench.done == ["a1"]
 
 
-def test_a_round_may_go_on_only_without_hosts_that_kit_cannot_reach(bench: Bench) -> None:
+def test_a_round_may_go_on_only_without_hosts_that_do_not_answer(bench: Bench) -> None:
     rounds = (
         one_round("take off", {"gpu1": (Do(what="a1", lost=True),)}),
         one_round("take down", {name: do(name) for name in HOSTS}, needs="reached"),
         one_round("leave", {"gpu1": do("c1")}, needs="host"),
     )
     assert bench.run(*rounds) == {"gpu1"}
+    assert set(bench.done) == {"gpu2", "gpu3"}
+    bench.done.clear()
+    assert bench.run(one_round("take off", {"gpu1": (Do(what="a1", hangs=True),)}), *rounds[1:]) == {"gpu1"}
     assert set(bench.done) == {"gpu2", "gpu3"}
     bench.done.clear()
     assert bench.run(one_round("take off", {"gpu1": do("a1", fails=True)}), *rounds[1:]) == {"gpu1"}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import KitError, NotReadyError, StepError, UnreachableError
+from kit.errors import KitError, NotReadyError, SlowError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.cluster import lock
@@ -506,6 +506,23 @@ def test_a_lock_that_cannot_be_had(  # noqa: PLR0917
         lock.take(HEAD, str(file), "kit deploy")
     assert caught.value.host == "gpu1"
     assert caught.value.hint
+
+
+def test_a_head_whose_shell_hangs_is_not_waited_for_without_end(ssh: Ssh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sshd lets kit in, and then nothing comes: its disk hangs, for example."""
+    monkeypatch.setattr(lock, "ANSWER_S", 0.01)
+    ssh("exec sleep 60")
+    with pytest.raises(SlowError, match="did not answer within 0 s whether the lock") as caught:
+        lock.take(HEAD, "/kit/lab", "kit down")
+    assert caught.value.host == "gpu1"
+    assert "kit ssh gpu1" in str(caught.value.hint)
+
+
+def test_the_limit_of_the_answer_does_not_end_a_lock_that_is_held(ssh: Ssh, file: Path) -> None:
+    ssh('echo "kit-lock held"; exec cat')
+    with taken(file) as held:
+        until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
+        held.check()
 
 
 @needs_root
