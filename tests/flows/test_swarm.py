@@ -140,6 +140,21 @@ def test_a_host_less_loses_its_task(fleet: Fleet, reporter: Remembering, context
     assert len(swarm_of(fleet).members) == 3
 
 
+def test_a_host_less_spares_an_active_run(fleet: Fleet, reporter: Remembering, context: Deployed) -> None:
+    """Swarm ends the node of the host that left, and the ranks on it."""
+    deploy(context())
+    fleet["gpu1"].living.append("20260101-000000-abcd")
+    fleet.forget_changes()
+    less = fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"], orchestrator="swarm")
+    with pytest.raises(NotReadyError, match="20260101-000000-abcd"):
+        deploy(less)
+    assert fleet.changes == {}
+    deploy(less, force=True)
+    assert services(fleet) == {**ALL, "gpu4": []}
+    # gpu4 has ended. Nothing keeps a deploy that ends no node.
+    assert deploy(less).plan.empty
+
+
 def test_a_changed_setting_recreates_the_stack_and_spares_a_run(fleet: Fleet, context: Deployed) -> None:
     deploy(context())
     fleet["gpu1"].living.append("20260101-000000-abcd")

@@ -122,13 +122,18 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
 
 
 def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
-    """Raise NotReadyError if the plan recreates a container in which a run is active: that would end the run."""
+    """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run."""
     living = {run for facts in observed for run in facts.living}
+    if not living:
+        return
+    from kit.plan.swarm.manager import leavers, role_changes  # noqa: PLC0415  (most deploys meet no run)
+
     steps = list(plan.steps())
     touched = [host for host, step in steps if isinstance(step, ComposeUp | RemoveNode)]
     touched += [host for _, step in steps if isinstance(step, StackDeploy) for host in step.restarts]
+    touched += role_changes(plan, observed[0])
     stopped = {facts.host.name for facts in observed if not any(container.running for container in facts.containers)}
-    if living and set(touched) - stopped:
+    if set(touched) - stopped or leavers(plan, observed[0]):
         raise NotReadyError(
             f"the run {', '.join(sorted(living))} is active, and this deploy would end it; nothing was changed",
             hint="wait for it (kit wait), stop it (kit stop), or end it by: kit deploy --force",

@@ -30,6 +30,7 @@ from kit.model.values import asdict, replace
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster.supply import Image
 from kit.plan.swarm.leave import Leaving, leaving
+from kit.plan.swarm.manager import leavers, role_changes
 from tests.fakes.datasets import DATA
 from tests.fakes.facts import facts, key, node
 from tests.fakes.golden import check_golden
@@ -125,6 +126,25 @@ def test_entries_of_hosts_that_are_gone(
 def test_nothing_of_somebody_elses_swarm_is_removed() -> None:
     plan = plan_of([manager(member(2), member(9, address="10.0.0.2", labels={}, state="down"), made=False), worker(2)])
     assert steps(plan, ForgetNodes) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "changes", "leaves"),
+    [
+        (member(2), [], []),
+        (member(2, labels={}), [], []),
+        (member(2, labels={"kit.lab": LEFT}), [], []),
+        (member(2, labels={"kit.lab": "head"}), ["gpu2"], []),
+        (member(9), [], ["n9"]),
+        (member(9, labels={"kit.lab": LEFT}), [], []),
+        (member(9, state="down"), [], []),
+    ],
+)
+def test_whose_tasks_end_when_labels_change(entry: SwarmNode, changes: list[str], leaves: list[str]) -> None:
+    others = (entry,) if entry.id == "n2" else (member(2), entry)
+    head = manager(*others, made=False)
+    plan = plan_of([head, worker(2)])
+    assert (role_changes(plan, head), leavers(plan, head)) == (changes, leaves)
 
 
 def test_a_deploy_says_which_hosts_nodes_it_recreates() -> None:
