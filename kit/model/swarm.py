@@ -209,10 +209,14 @@ class WaitTasks(Step, frozen=True, kw_only=True):
 
 
 class StackRemove(Step, frozen=True, kw_only=True):
-    """On the manager: remove the cluster's services, secrets and node labels, and wait until its tasks are gone."""
+    """On the manager: remove the cluster's services, secrets and node labels, and wait until its tasks are gone.
+
+    `spares`: keep them if the cluster's head is a host outside the plan.
+    """
 
     cluster: str
     why: str
+    spares: bool = False
 
     def line(self) -> tuple[str, str]:
         return "remove", f"the stack of {self.cluster}, its secrets and labels"

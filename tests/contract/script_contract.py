@@ -359,7 +359,7 @@ class ScriptContract:
         swarm = vm.facts().swarm
         assert (swarm.state, swarm.node_id, swarm.manager, swarm.made) == ("active", done.text.strip(), False, True)
         assert swarm.nodes == ()
-        assert vm.lines("swarm_remove", vm.cluster) == []
+        assert vm.lines("swarm_remove", vm.cluster, vm.folder, "all") == []
         assert vm.lines("swarm_leave", vm.member_file, "", "") == [f"left {done.text.strip()}"]
         assert (vm.facts().swarm.state, vm.read(vm.member_file)) == ("inactive", None)
 
@@ -388,7 +388,7 @@ class ScriptContract:
         vm.secret("key", vm.cluster)
         vm.secret("otherkey", OTHER)
         assert [secret.name for secret in vm.facts().swarm.secrets] == ["key"]
-        assert vm.lines("swarm_remove", vm.cluster) == [
+        assert vm.lines("swarm_remove", vm.cluster, vm.folder, "all") == [
             "manager",
             "removed service own",
             "removed secret key",
@@ -401,12 +401,12 @@ class ScriptContract:
             "n3": {f"kit.{OTHER}": "head"},
         }
         assert ([service.name for service in swarm.services], swarm.secrets) == (["others"], ())
-        assert vm.lines("swarm_remove", vm.cluster) == ["manager", "stay n3"]
+        assert vm.lines("swarm_remove", vm.cluster, vm.folder, "all") == ["manager", "stay n3"]
 
     def test_a_strangers_service_keeps_all_members(self, vm: Machine) -> None:
         vm.init()
         vm.service("web", None)
-        assert vm.lines("swarm_remove", vm.cluster) == ["manager", "stay all"]
+        assert vm.lines("swarm_remove", vm.cluster, vm.folder, "all") == ["manager", "stay all"]
 
     def test_a_manager_leaves_last(self, vm: Machine) -> None:
         node = vm.init()
@@ -417,7 +417,7 @@ class ScriptContract:
         assert vm.lines("swarm_leave", vm.member_file, "", "") == ["stays for n2"]
         vm.service("own", vm.cluster)
         assert vm.lines("swarm_leave", vm.member_file, "", "n2") == []
-        vm.lines("swarm_remove", vm.cluster)
+        vm.lines("swarm_remove", vm.cluster, vm.folder, "all")
         assert vm.facts().swarm.state == "active"
         assert vm.lines("swarm_leave", vm.member_file, "", "n2") == [f"left {node}"]
         assert (vm.facts().swarm.state, vm.read(vm.member_file)) == ("inactive", None)

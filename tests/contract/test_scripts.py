@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from kit.model.host import Host
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Completed
 from tests.contract.script_contract import IMAGE, Machine, ScriptContract
@@ -28,7 +29,7 @@ from tests.fakes.fleet import Fleet
 from tests.fakes.shell import bare_path
 from tests.fakes.stub_engine import StubEngine
 from tests.fakes.swarm import Member
-from tests.fakes.vm import FakeContainer, FakeLock
+from tests.fakes.vm import FakeContainer, FakeLock, FakeVM
 
 LABELS = {"kit.service": "mpinode", "kit.spec": "1"}
 # What the scripts may count on; docker is the stub.
@@ -115,7 +116,8 @@ class FakeMachine(Machine):
 
     def member(self, node: str, labels: dict[str, str] | None = None, *, up: bool = True) -> None:
         assert self.vm.swarm
-        self.vm.swarm.members[node] = Member(id=node, vm=self.fleet["gpu2"], labels=labels or {}, up=up)
+        other = FakeVM(host=Host(name=node, address="10.0.0.9"), internal="10.0.0.9", fleet=self.fleet)
+        self.vm.swarm.members[node] = Member(id=node, vm=other, labels=labels or {}, up=up)
 
     def service(self, name: str, cluster: str | None) -> None:
         assert self.vm.swarm

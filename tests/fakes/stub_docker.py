@@ -137,6 +137,10 @@ def info(state: dict[str, Any], form: str) -> None:
         if form == f"{{{{.Swarm.{name}}}}}":
             show([json.dumps(value).strip('"')])
             return
+    if "RemoteManagers" in form:
+        manager = json.dumps(fields["ControlAvailable"])
+        show([f"{manager} {fields['LocalNodeState']} {fields['NodeID']}"])
+        return
     if "DockerRootDir" in form:
         show([state["root"]])
         return

@@ -28,12 +28,19 @@ class Member:
 
 @dataclass
 class FakeSwarm:
-    """`services` maps a name to its definition in the stack file; `secrets` to (labels, content)."""
+    """`services` maps a name to its definition in the stack file; `secrets` to (labels, content).
+
+    `promoted` are managers beside the first.
+    """
 
     manager: FakeVM
     members: dict[str, Member] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     secrets: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
+    promoted: list[FakeVM] = field(default_factory=list)
+
+    def manages(self, vm: FakeVM) -> bool:
+        return vm is self.manager or any(vm is one for one in self.promoted)
 
     def add(self, vm: FakeVM) -> str:
         number = vm.fleet.next_id()
@@ -94,7 +101,7 @@ class SwarmScripts:
 
     def _swarm_sections(self: FakeVM, cluster: str) -> dict[str, list[str]]:  # type: ignore[misc]
         sections = {"member": [self.files[MEMBER][0].decode()] if MEMBER in self.files else []}
-        if self.swarm is None or self.swarm.manager is not self:
+        if self.swarm is None or not self.swarm.manages(self):
             return sections
         sections["nodes"] = [
             json.dumps([m.id, {"Labels": m.labels, "Availability": m.availability}, m.vm.host.name,
@@ -113,8 +120,8 @@ class SwarmScripts:
     def _swarm_info(self: FakeVM) -> dict[str, Any]:  # type: ignore[misc]
         if self.swarm is None:
             return {"LocalNodeState": "inactive", "NodeID": "", "ControlAvailable": False, "RemoteManagers": None}
-        managers = [{"Addr": f"{self.swarm.manager.internal}:2377"}]
-        manages = self.swarm.manager is self
+        managers = [{"Addr": f"{vm.internal}:2377"} for vm in (self.swarm.manager, *self.swarm.promoted)]
+        manages = self.swarm.manages(self)
         return {
             "LocalNodeState": "active", "NodeID": self.node_id, "ControlAvailable": manages, "RemoteManagers": managers,
         }  # fmt: skip
@@ -186,10 +193,27 @@ class SwarmScripts:
         down = [m.vm for m in members if not m.up and m.labels.get(key) in ("head", "node")]
         return completed("".join(f"{vm.host.name} ({vm.internal})\n" for vm in down))
 
-    def _swarm_remove(self: FakeVM, _stdin: bytes, cluster: str) -> Completed:  # type: ignore[misc]
-        if self.swarm is None or self.swarm.manager is not self:
+    def _swarm_remove(  # type: ignore[misc]
+        self: FakeVM, _stdin: bytes, cluster: str, folder: str, members: str
+    ) -> Completed:
+        assert folder == f"/opt/kit/{cluster}"
+        if self.swarm is None:
             return completed()
-        swarm, lines = self.swarm, ["manager"]
+        if not self.swarm.manages(self):
+            runs = any(c.task and c.running and c.labels["kit.cluster"] == cluster for c in self.containers)
+            return completed(f"worker {self.swarm.manager.internal}:2377\n") if runs else completed()
+        swarm, lines, key = self.swarm, ["manager"], f"kit.{cluster}"
+        role = swarm.members[self.node_id].labels.get(key, "-")
+        keeps = ("head", "node") if role == "left" else ("head",)
+        apart = [
+            f"apart {role} {member.vm.host.name}\n"
+            for member in swarm.members.values()
+            if member.id not in (self.node_id, *members.split())
+            and member.labels.get(key) in keeps
+            and (member.up or role == "left")
+        ]
+        if role != "head" and members != "all" and apart:
+            return completed("".join(apart))
         for name, body in list(swarm.services.items()):
             if body["deploy"].get("labels", {}).get("kit.cluster") == cluster:
                 del swarm.services[name]
@@ -215,10 +239,10 @@ class SwarmScripts:
             return completed()
         if {"all", node} & set(stay.split()) or any(c.task for c in self.containers):
             return completed()
-        if swarm.manager is self:
-            others = [m.id for m in swarm.members.values() if m.up and m.id not in (node, *gone.split())]
+        if swarm.manages(self):
+            others = [m for m in swarm.members.values() if m.up and m.id not in (node, *gone.split())]
             if swarm.services or others:
-                return completed() if swarm.services else completed(f"stays for {others[0]}\n")
+                return completed() if swarm.services else completed(f"stays for {others[0].vm.host.name}\n")
         swarm.members[node].up = False
         self.swarm, self.node_id = None, ""
         del self.files[file]
@@ -228,6 +252,8 @@ class SwarmScripts:
     def _swarm_docker(self: FakeVM, argv: list[str], stdin: bytes) -> Completed | None:  # type: ignore[misc]
         """docker swarm, secret, node, stack; None for another command."""
         match argv:
+            case ["info", "--format", "{{.Swarm.NodeID}}"]:
+                return completed(f"{self.node_id}\n")
             case ["swarm", "join-token", "--quiet", "worker"]:
                 self._managed()
                 return completed(f"{TOKEN}\n")
@@ -260,7 +286,7 @@ class SwarmScripts:
 
     def _managed(self: FakeVM) -> FakeSwarm:  # type: ignore[misc]
         assert self.swarm is not None, "asked of a host that is in no swarm"
-        assert self.swarm.manager is self, "asked of a worker"
+        assert self.swarm.manages(self), "asked of a worker"
         return self.swarm
 
 

@@ -408,6 +408,56 @@ def test_down_stops_if_the_stack_cannot_be_removed(
     assert services(fleet) == ALL
 
 
+def test_a_manager_that_left_takes_only_itself_down(fleet: Fleet, reporter: Remembering, context: Deployed) -> None:
+    """The hint of kit deploy names it alone. Its swarm has the stack of the others."""
+    deploy(context())
+    swarm_of(fleet).promoted.append(fleet["gpu3"])
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"], orchestrator="swarm"))
+    fleet.forget_changes()
+    down(fleet.context(reporter, names=["gpu3"], orchestrator="swarm"))
+    assert services(fleet) == {**ALL, "gpu3": []}
+    assert set(fleet.changes) == {"gpu3"}
+    assert not any(path.startswith("/opt/kit/lab") for path in fleet["gpu3"].files)
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"], orchestrator="swarm")).plan.empty
+
+
+def test_down_of_a_manager_that_is_no_head(fleet: Fleet, reporter: Remembering, context: Deployed) -> None:
+    deploy(context())
+    swarm_of(fleet).promoted.append(fleet["gpu3"])
+    fleet.forget_changes()
+    with pytest.raises(StepError, match="is a node of lab, whose head is gpu1") as caught:
+        down(fleet.context(reporter, names=["gpu3", "gpu2"], orchestrator="swarm"))
+    assert caught.value.host == "gpu3"
+    assert fleet.changes == {}
+    # With the head somewhere in the file, the whole cluster goes.
+    down(fleet.context(reporter, names=["gpu3", "gpu2", "gpu1", "gpu4"], orchestrator="swarm"))
+    assert not any(services(fleet).values())
+
+
+def test_down_of_a_worker_that_comes_first(fleet: Fleet, reporter: Remembering, context: Deployed) -> None:
+    """Its stack would stay on the manager, which would start the nodes again."""
+    deploy(context())
+    fleet.forget_changes()
+    with pytest.raises(StepError, match=r"is a worker in a swarm \(managers: 10.0.0.1\)") as caught:
+        down(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"], orchestrator="swarm"))
+    assert (caught.value.host, "kit ssh gpu2 -- sudo docker swarm leave" in str(caught.value.hint)) == ("gpu2", True)
+    assert fleet.changes == {}
+
+
+def test_a_manager_that_a_former_host_keeps_is_named(fleet: Fleet, reporter: Remembering, context: Deployed) -> None:
+    deploy(context())
+    three = ["gpu1", "gpu2", "gpu3"]
+    deploy(fleet.context(reporter, names=three, orchestrator="swarm"))
+    reporter.events.clear()
+    down(fleet.context(reporter, names=three, orchestrator="swarm"))
+    assert members(fleet) == ["gpu1", "gpu4"]
+    (warned,) = reporter.warnings
+    assert warned.text == "gpu1 still manages its swarm: gpu4 is a member"
+    assert warned.hint == (
+        "to end the swarm: sudo docker swarm leave on gpu4, then sudo docker swarm leave --force on gpu1"
+    )
+
+
 def test_the_stack_file_is_printed_as_on_the_head(fleet: Fleet, context: Deployed) -> None:
     before = stack_file(context()).text
     assert "docker secret create kit-lab-node-by-hand" in before

@@ -19,7 +19,9 @@ def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...], 
     A host that kit cannot reach, even the head, does not keep the cluster on the others.
     """
     head, *others = hosts
-    first: tuple[Step, ...] = (StackRemove(cluster=spec.name, why="Swarm would start its containers again"),)
+    first: tuple[Step, ...] = (
+        StackRemove(cluster=spec.name, spares=True, why="Swarm would start its containers again"),
+    )
     if any(data.staged for data in spec.data):
         # The head leads a staging. If another host's stager ended first, its kit would report a lost host.
         first = (EndStagings(cluster=spec.name, why="its hosts are about to leave it"), *first)

@@ -1,10 +1,55 @@
 # On a manager, removes a cluster's services, secrets and node labels from its swarm, and waits until no task is left.
-# Elsewhere it does nothing. Arguments: CLUSTER. Prints 'removed WHAT' for each thing, 'manager', 'stay ID' for each node
-# that another kit cluster uses, and 'stay all' if other services exist.
+# Elsewhere it does nothing. Arguments: CLUSTER FOLDER MEMBERS. FOLDER is the cluster's. MEMBERS has the IDs of nodes that the
+# caller takes down, too, or all. Prints 'removed WHAT' for each thing, 'manager', 'stay ID' for each node that another kit
+# cluster uses, and 'stay all' if other services exist.
+# It removes nothing if this VM is a worker and runs the cluster's task: it prints 'worker' and the managers' addresses. It
+# also removes nothing if nodes outside MEMBERS keep the cluster. For each it prints 'apart ROLE HOSTNAME', where ROLE is the
+# label of this VM's node, or -.
 # Needs update_node.sh before it.
 cluster=$1
+folder=$2
+members=$3
 command -v docker >/dev/null 2>&1 || exit 0
-[ "$(timeout 15 docker info --format '{{.Swarm.ControlAvailable}}' 2>/dev/null)" = true ] || exit 0
+info=$(timeout 15 docker info --format '{{.Swarm.ControlAvailable}} {{.Swarm.LocalNodeState}} {{.Swarm.NodeID}}{{range .Swarm.RemoteManagers}} {{.Addr}}{{end}}' 2>/dev/null)
+# A slow manager must not look like a host without a stack. Only a deploy with Swarm writes node.env.
+if [ $? -eq 124 ] && [ -e "$folder/node.env" ]; then
+  echo 'the engine did not answer within 15 s' >&2
+  exit 1
+fi
+# shellcheck disable=SC2086  # words, in which nothing is a pattern
+set -- $info
+if [ "$1" != true ]; then
+  [ "$1 $2" = 'false active' ] || exit 0
+  shift 3
+  # A host that left the cluster runs no task of it. Its last task may need 10 s to end.
+  end=$(($(date +%s) + 15))
+  while [ -n "$(docker ps --quiet --filter "label=kit.cluster=$cluster" --filter label=com.docker.swarm.task.id)" ]; do
+    [ "$(date +%s)" -le "$end" ] || { echo "worker $*"; break; }
+    sleep 0.5
+  done
+  exit 0
+fi
+own=$3
+# A head that lives keeps its cluster. From a host that left the cluster, every node of it does, also one that restarts just
+# now. The head itself, and a host whose head is lost, may take the cluster down.
+apart() {
+  form="{{.ID}} {{.Status.State}} {{or (index .Spec.Labels \"kit.$cluster\") \"-\"}} {{.Description.Hostname}}"
+  # shellcheck disable=SC2046  # IDs
+  nodes=$(docker node inspect --format "$form" $(docker node ls --quiet)) || return 1
+  role=$(printf '%s\n' "$nodes" | while read -r node _ label _; do [ "$node" != "$own" ] || echo "$label"; done)
+  [ "$role" != head ] || return 0
+  printf '%s\n' "$nodes" | while read -r node state label name; do
+    case " $own $members " in *" $node "*) continue ;; esac
+    case "$role $state $label" in 'left '*' head' | 'left '*' node' | *' ready head') echo "apart ${role:--} $name" ;; esac
+  done
+}
+if [ "$members" != all ]; then
+  keepers=$(apart) || exit 1
+  if [ -n "$keepers" ]; then
+    printf '%s\n' "$keepers"
+    exit 0
+  fi
+fi
 echo manager
 services=$(docker service ls --quiet --filter "label=kit.cluster=$cluster") || exit 1
 for service in $services; do

@@ -10,8 +10,10 @@ from contextlib import closing
 from typing import Any
 
 from kit.errors import KitError, StepError
+from kit.events import Warned
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of
+from kit.model.host import Host
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.swarm import (
@@ -37,6 +39,7 @@ from kit.remote.cluster.mountfaults import described, mount_fault
 from kit.remote.engine.hiccups import persistently
 from kit.remote.engine.limits import limits_hint
 from kit.remote.scripts import script
+from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Completed, Transport
 
 TIMEOUT_S = 90.0
@@ -45,6 +48,8 @@ POLL_S = 0.3
 MEMBERSHIP = "membership in the swarm"
 # A task that failed this often on one node will not run.
 ENOUGH_FAILURES = 3
+# What swarm_leave.sh prints before the hostname of a member that keeps its manager.
+_STAYS = "stays for "
 _ID = re.compile(r"[A-Za-z0-9]{1,64}")
 
 
@@ -109,6 +114,9 @@ def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) ->
     left = [_member_id(name, line[5:]) for line in done.text.splitlines() if line.startswith("left ")]
     progress.left += left
     execution.record_removed(transport.host.name, [MEMBERSHIP] * len(left))
+    for other in (line.removeprefix(_STAYS) for line in done.text.splitlines() if line.startswith(_STAYS)):
+        hint = f"to end the swarm: sudo docker swarm leave on {other}, then sudo docker swarm leave --force on {name}"
+        execution.reporter.report(Warned(text=f"{name} still manages its swarm: {other} is a member", hint=hint))
 
 
 def label_nodes(execution: Execution, transport: Transport, step: LabelNodes) -> None:
@@ -150,15 +158,58 @@ def stack_deploy(_execution: Execution, transport: Transport, step: StackDeploy)
 
 
 def stack_remove(execution: Execution, transport: Transport, step: StackRemove) -> None:
-    """Remove the cluster's stack on a manager. Do nothing on other hosts."""
+    """Remove the cluster's stack on a manager. Do nothing on a host of no swarm, or if its cluster is elsewhere."""
     name = transport.host.name
-    done = transport.run(script("swarm_remove", step.cluster), timeout_s=TIMEOUT_S)
-    if done.code != 0 and "sudo" in done.error_text:
-        return  # The next step on this host reports a login that cannot become root.
-    require(done, name, "the stack could not be removed", "by hand: docker stack ls, docker stack rm")
-    lines = [line.partition(" ") for line in done.text.splitlines()]
+
+    def remove(members: str) -> list[tuple[str, str, str]]:
+        argv = script("swarm_remove", step.cluster, names.folder(step.cluster), members)
+        done = transport.run(argv, timeout_s=TIMEOUT_S)
+        if done.code != 0 and "sudo" in done.error_text:
+            return []  # The next step on this host reports a login that cannot become root.
+        require(done, name, "the stack could not be removed", "by hand: docker stack ls, docker stack rm")
+        return [line.partition(" ") for line in done.text.splitlines()]
+
+    lines = remove("" if step.spares else "all")
+    if any(word == "apart" for word, _, _ in lines) and len(execution.hosts) > 1:
+        # Perhaps the head is only not the first host any more. A host knows the ID of its own node.
+        lines = remove(" ".join(_ids_of_others(execution, name)))
+    for word, _, rest in lines:
+        if word == "worker":
+            raise _not_a_manager(step.cluster, name, rest)
+        if word == "apart" and rest.startswith("node "):
+            raise _not_the_head(step.cluster, name, rest.removeprefix("node "))
     execution.swarm.stay = tuple(rest for word, _, rest in lines if word == "stay")
     execution.record_removed(name, [rest for word, _, rest in lines if word == "removed"])
+
+
+def _ids_of_others(execution: Execution, name: str) -> list[str]:
+    """Return the IDs of the nodes that the other hosts are. A host that does not answer has none."""
+
+    def read(host: Host) -> str:
+        with closing(execution.connect(host)) as transport:
+            return transport.run(["docker", "info", "--format", "{{.Swarm.NodeID}}"]).text.strip()
+
+    others = [host for host in execution.hosts.values() if host.name != name]
+    return [node for node in fanout.each(others, read).results.values() if _ID.fullmatch(node)]
+
+
+def _not_a_manager(cluster: str, name: str, managers: str) -> StepError:
+    whose = ", ".join(address.rpartition(":")[0] for address in managers.split()) or "not known"
+    return StepError(
+        f"is a worker in a swarm (managers: {whose}), so the stack of {cluster} cannot be removed there",
+        hint="put the head first in the hosts file, then: kit down; to remove only this host: kit deploy without it, "
+        f"then this again; if no manager answers: kit ssh {name} -- sudo docker swarm leave, then this again",
+        host=name,
+    )
+
+
+def _not_the_head(cluster: str, name: str, head: str) -> StepError:
+    return StepError(
+        f"is a node of {cluster}, whose head is {head}; this hosts file does not have the head",
+        hint="put the head first in the hosts file, then: kit down; to remove only this host: kit deploy without it, "
+        "then this again",
+        host=name,
+    )
 
 
 def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> None:

@@ -262,7 +262,7 @@ def test_a_plan_as_json_holds_no_secret() -> None:
 
 
 def test_a_plan_as_json_keeps_the_shape_of_its_first_version() -> None:
-    """`hosts` up to the set-up, `before`, `rounds` and `after`; `order` was added and has no steps."""
+    """`hosts` up to the set-up, `before`, `rounds` and `after`. Later: `order`, which has no steps, and `spares`."""
     gone = StackRemove(cluster="kit", why="Compose takes over")
     init = SwarmInit(address="10.0.0.1", why="no swarm yet")
     rounds = (
@@ -275,9 +275,8 @@ def test_a_plan_as_json_keeps_the_shape_of_its_first_version() -> None:
     assert list(fields) == ["cluster", "hosts", "after", "before", "rounds", "order", "empty"]
     assert [host["host"] for host in fields["hosts"]] == ["gpu1", "gpu2", "gpu3", "gpu4"]
     assert fields["hosts"][3]["steps"] == []
-    assert fields["before"] == [
-        {"host": "gpu1", "steps": [{"step": "StackRemove", "cluster": "kit", "why": "Compose takes over"}]}
-    ]
+    removed = {"step": "StackRemove", "cluster": "kit", "why": "Compose takes over", "spares": False}
+    assert fields["before"] == [{"host": "gpu1", "steps": [removed]}]
     assert fields["rounds"] == [
         {
             "name": "form the swarm",

@@ -49,6 +49,13 @@ def docker(folder: Path, text: str) -> Path:
     return calls
 
 
+def stand_in(tool: Path, text: str) -> None:
+    """Replace a tool by a script."""
+    tool.unlink()
+    tool.write_text(f"#!{shutil.which('sh')}\n{text}\n")
+    tool.chmod(0o755)
+
+
 def run(bare: Path, argv: Sequence[str], *, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [str(bare / "sh"), *argv[1:]],
@@ -222,10 +229,79 @@ def test_nodes_of_the_cluster_that_are_down_are_listed(bare: Path) -> None:
 
 
 def test_where_there_is_no_swarm_nothing_is_removed(bare: Path) -> None:
-    docker_calls = docker(bare, "echo false")
-    done = run(bare, script("swarm_remove", "lab"))
+    docker_calls = docker(bare, "echo false inactive")
+    done = run(bare, script("swarm_remove", "lab", str(bare), ""))
     assert (done.returncode, done.stdout) == (0, "")
     assert len(docker_calls.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("looks", "text"), [(99, "worker 10.0.0.1:2377 10.0.0.2:2377\n"), (2, ""), (0, "")], ids=["runs", "ends", "none"]
+)
+def test_a_worker_removes_nothing_and_names_the_managers_if_it_is_in_the_cluster(
+    bare: Path, tmp_path: Path, looks: int, text: str
+) -> None:
+    """A host that left the cluster is a worker, too. It runs no task, or its task is about to end."""
+    docker(
+        bare,
+        f"""case $1 in
+  info) echo false active n2 10.0.0.1:2377 10.0.0.2:2377 ;;
+  ps) [ "$(grep -c ^ps {tmp_path}/calls)" -gt {looks} ] || echo c1 ;;
+esac""",
+    )
+    # Each look takes 5 s.
+    stand_in(bare / "date", f'echo "$(($(grep -c ^ps {tmp_path}/calls) * 5))"')
+    stand_in(bare / "sleep", "")
+    done = run(bare, script("swarm_remove", "lab", str(bare), ""))
+    assert (done.returncode, done.stdout, done.stderr) == (0, text, "")
+
+
+KEEPING = """
+case "$*" in
+  info*) echo true active n1 10.0.0.1:2377 ;;
+  'node ls'*) echo n1 n2 ;;
+  'node inspect'*Status*) printf 'n1 ready {role} vm1\\nn2 {other} vm2\\n' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("role", "other", "members", "kept"),
+    [
+        ("head", "ready head", "", False),
+        ("node", "ready head", "", True),
+        ("node", "ready head", "n3 n2", False),
+        ("node", "ready head", "all", False),
+        # Their head is lost.
+        ("node", "down head", "", False),
+        ("node", "ready node", "", False),
+        ("-", "ready head", "", True),
+        ("-", "ready node", "", False),
+        # The head only restarts.
+        ("left", "down head", "", True),
+        ("left", "down node", "", True),
+        ("left", "ready left", "", False),
+        ("left", "ready -", "", False),
+    ],
+)
+def test_which_manager_takes_a_cluster_down(bare: Path, role: str, other: str, members: str, kept: bool) -> None:
+    docker(bare, KEEPING.format(role=role, other=other))
+    done = run(bare, script("swarm_remove", "lab", str(bare), members))
+    assert (done.returncode, done.stdout) == (0, f"apart {role} vm2\n" if kept else "manager\n"), done.stderr
+
+
+@pytest.mark.parametrize("swarm", [True, False])
+def test_an_engine_that_is_slow_is_no_engine_without_a_stack(bare: Path, tmp_path: Path, swarm: bool) -> None:
+    """A cluster of Compose has no stack, and the next step waits for its engine."""
+    # As it ends where 15 s have passed.
+    stand_in(bare / "timeout", "exit 124")
+    docker(bare, "exit 1")
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    if swarm:
+        (folder / "node.env").touch()
+    done = run(bare, script("swarm_remove", "lab", str(folder), ""))
+    assert (done.returncode, done.stdout, "did not answer within 15 s" in done.stderr) == (int(swarm), "", swarm)
 
 
 def test_a_folder_that_is_there_stays_unchanged(bare: Path, tmp_path: Path) -> None:
