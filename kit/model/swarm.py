@@ -136,7 +136,7 @@ class LabelNodes(Step, frozen=True, kw_only=True):
 class UnlabelNodes(Step, frozen=True, kw_only=True):
     """On the manager: end the cluster's tasks on these nodes (ids), which left the cluster.
 
-    Their label becomes LEFT. A later deploy removes the entry of such a node once it is down.
+    Their label becomes LEFT. A later deploy removes the entry of such a node once it is down, if nobody else uses it.
     """
 
     key: str
@@ -197,12 +197,14 @@ class StackDeploy(Step, frozen=True, kw_only=True):
 class WaitTasks(Step, frozen=True, kw_only=True):
     """On the manager: wait until every service runs the wanted number of tasks of its current definition.
 
-    `services` are (name, digest, tasks).
+    `services` are (name, digest, tasks). `silent` are IDs of nodes that left the cluster and are down. Swarm believes
+    for a day that their last tasks run.
     """
 
     services: tuple[tuple[str, str, int], ...]
     timeout_s: float
     why: str
+    silent: tuple[str, ...] = ()
 
     def line(self) -> tuple[str, str]:
         return "wait", f"for {sum(count for _, _, count in self.services)} Swarm tasks"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from kit.model import names
 from kit.model.launch import Node
@@ -16,6 +16,7 @@ from kit.model.swarm import (
     Role,
     SecretCreate,
     StackDeploy,
+    SwarmNode,
     UnlabelNodes,
     WaitTasks,
 )
@@ -92,15 +93,9 @@ def _entry_steps(site: Site) -> Iterable[Step]:
     """Yield what brings the manager's list of nodes in line with the hosts."""
     head, key = site.observed[0], names.node_label(site.spec.name)
     entries = {entry.id: entry for entry in head.swarm.nodes}
-    members = {facts.swarm.node_id for facts in site.observed}
     addresses = {node.address for node in site.nodes}
-    others = [entry for entry in head.swarm.nodes if entry.id not in members]
-    lost = [
-        entry.id
-        for entry in others
-        if (key in entry.labels and (entry.state == "down" or entry.address in addresses))
-        or (head.swarm.made and entry.address in addresses)
-    ]
+    others = _others(site)
+    lost = [entry.id for entry in others if _is_lost(entry, head, key, addresses)]
     if lost:
         yield ForgetNodes(ids=tuple(lost), why="they are gone, or came back under another id")
     left = [entry.id for entry in others if entry.labels.get(key, LEFT) != LEFT and entry.id not in lost]
@@ -114,6 +109,25 @@ def _entry_steps(site: Site) -> Iterable[Step]:
             labels.append((node.name, node_id, role))
     if labels:
         yield LabelNodes(key=key, nodes=tuple(labels), why="Swarm places services by it")
+
+
+def _others(site: Site) -> list[SwarmNode]:
+    """Return the manager's entries of nodes that are not among the hosts."""
+    members = {facts.swarm.node_id for facts in site.observed}
+    return [entry for entry in site.observed[0].swarm.nodes if entry.id not in members]
+
+
+def _is_lost(entry: SwarmNode, head: HostFacts, key: str, addresses: Set[str]) -> bool:
+    """Return whether this node does not come back, or nobody but this cluster misses it: Swarm forgets it for ever."""
+    swarm = head.swarm
+    if entry.address in addresses:
+        # The host is here, under another ID.
+        return key in entry.labels or swarm.made
+    if key not in entry.labels or entry.state != "down":
+        return False
+    # A node that restarts is down, too. If others use it, only they know whether it comes back.
+    claimed = any(name.startswith("kit.") and name != key and role != LEFT for name, role in entry.labels.items())
+    return swarm.made and not claimed and all(service.cluster for service in swarm.services)
 
 
 def _secret_steps(site: Site, wanted: stack.Wanted) -> Iterable[Step]:
@@ -149,7 +163,9 @@ def _stack_steps(site: Site, wanted: stack.Wanted, *, changed: bool) -> Iterable
         tasks = tuple(
             (names.swarm_service(spec.name, name), wanted.digest(name), counts[name]) for name in wanted.services
         )
+        key = names.node_label(spec.name)
+        silent = tuple(entry.id for entry in _others(site) if key in entry.labels and entry.state == "down")
         why = "every node must run this definition"
         if not (changed or differs):
             why = f"no node runs on {', '.join(stale)}"
-        yield WaitTasks(services=tasks, timeout_s=TASKS_TIMEOUT_S, why=why)
+        yield WaitTasks(services=tasks, timeout_s=TASKS_TIMEOUT_S, silent=silent, why=why)

@@ -227,7 +227,7 @@ def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> N
         before = {t.id for t in tasks} if before is None else before
         new = [t for t in tasks if t.digest == wanted[t.service]]
         running = sum(t.wanted == t.state == "running" for t in new)
-        old = [t for t in tasks if t.state == "running" and t not in new]
+        old = [t for t in tasks if t.state == "running" and t not in new and t.node not in step.silent]
         if running == total and not old:
             return
         execution.progress(transport.host.name, f"{running} of {total} tasks run")

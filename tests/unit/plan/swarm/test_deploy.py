@@ -25,6 +25,7 @@ from kit.model.swarm import (
     SwarmNode,
     SwarmService,
     UnlabelNodes,
+    WaitTasks,
 )
 from kit.model.values import asdict, replace
 from kit.plan.cluster import deploy as plans
@@ -112,6 +113,10 @@ def test_only_what_a_manager_has_to_do_is_on_the_head() -> None:
         (member(9, labels={"kit.lab": LEFT}), (), ()),
         (member(9, labels={"kit.lab": LEFT}, state="down"), ("n9",), ()),
         (member(9, state="down"), ("n9",), ()),
+        # Another cluster uses it.
+        (member(9, labels={"kit.lab": LEFT, "kit.other": "node"}, state="down"), (), ()),
+        (member(9, labels={"kit.lab": "node", "kit.other": "node"}, state="down"), (), ("n9",)),
+        (member(9, labels={"kit.lab": LEFT, "kit.other": LEFT}, state="down"), ("n9",), ()),
     ],
 )
 def test_entries_of_hosts_that_are_gone(
@@ -123,9 +128,33 @@ def test_entries_of_hosts_that_are_gone(
     assert steps(plan, LabelNodes) == []
 
 
-def test_nothing_of_somebody_elses_swarm_is_removed() -> None:
-    plan = plan_of([manager(member(2), member(9, address="10.0.0.2", labels={}, state="down"), made=False), worker(2)])
-    assert steps(plan, ForgetNodes) == []
+WEB = SwarmService(name="web", cluster="", spec="")
+OTHER = SwarmService(name="kit-other_mpihead", cluster="other", spec="ab")
+
+
+@pytest.mark.parametrize(
+    ("stranger", "more", "forgotten", "unlabelled"),
+    [
+        (member(9, address="10.0.0.2", labels={}, state="down"), {"made": False}, (), ()),
+        # It may only restart, and their service runs there again.
+        (member(9, labels={"kit.lab": LEFT}, state="down"), {"made": False}, (), ()),
+        (member(9, state="down"), {"made": False}, (), ("n9",)),
+        (member(9, labels={"kit.lab": LEFT}, state="down"), {"services": (WEB,)}, (), ()),
+        (member(9, state="down"), {"services": (WEB,)}, (), ("n9",)),
+        # The service of another cluster runs where its label is.
+        (member(9, state="down"), {"services": (OTHER,)}, ("n9",), ()),
+        # It is one of the hosts, under another ID by now.
+        (member(9, address="10.0.0.2", state="down"), {"made": False}, ("n9",), ()),
+    ],
+)
+def test_nothing_of_somebody_elses_swarm_is_removed(
+    stranger: SwarmNode, more: dict[str, Any], forgotten: tuple[str, ...], unlabelled: tuple[str, ...]
+) -> None:
+    plan = plan_of([manager(member(2), stranger, **more), worker(2)])
+    assert [step.ids for step in steps(plan, ForgetNodes)] == ([forgotten] if forgotten else [])
+    assert [step.ids for step in steps(plan, UnlabelNodes)] == ([unlabelled] if unlabelled else [])
+    (wait,) = steps(plan, WaitTasks)
+    assert wait.silent == (("n9",) if stranger.labels else ())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+"""Steps on a manager, with a transport that answers as Swarm does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from kit.errors import StepError
+from kit.model.swarm import WaitTasks
+from kit.remote.cluster.execution import Execution
+from kit.remote.ssh.transport import Completed, Live
+from kit.remote.swarm.steps import wait_tasks
+from tests.fakes.facts import host
+from tests.fakes.reporter import Remembering
+
+
+class Tasks:
+    """Lists these tasks."""
+
+    host = host(1)
+
+    def __init__(self, *lines: str) -> None:
+        self._lines = lines
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        return Completed(code=0, stdout="".join(f"{line}\n" for line in self._lines).encode(), stderr=b"")
+
+    def stream(self, argv: Sequence[str], live: Live) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_last_task_of_a_node_that_left_and_is_down_is_not_waited_for() -> None:
+    """Swarm does not hear that it ended, and shows it as running."""
+    tasks = Tasks("kit-lab_mpinode t1 n2 running running new", "kit-lab_mpinode t2 n9 shutdown running old")
+    execution = Execution(cluster="lab", hosts={}, logins={}, connect=None, engine_of=None, reporter=Remembering())  # type: ignore[arg-type]
+    services = (("kit-lab_mpinode", "new", 1),)
+    wait_tasks(execution, tasks, WaitTasks(services=services, timeout_s=0, silent=("n9",), why=""))
+    with pytest.raises(StepError, match="Swarm does not start"):
+        wait_tasks(execution, tasks, WaitTasks(services=services, timeout_s=0, why=""))
