@@ -240,7 +240,7 @@ def _containers(lines: Sequence[str]) -> tuple[Container, ...]:
                 swarm="com.docker.swarm.task.id" in labels,
             )
         )
-    return tuple(one for one in containers if not one.swarm or one is _current(containers, one))
+    return tuple(one for one in containers if not one.swarm or _is_current(containers, one))
 
 
 def _container_rows(
@@ -257,10 +257,16 @@ def _container_rows(
             yield one.Names, dict(pair.split("=", 1) for pair in one.Labels.split(",") if "=" in pair), one
 
 
-def _current(containers: list[Container], task: Container) -> Container:
-    """Return the service's running task, else its latest. Swarm keeps the containers of earlier tasks."""
-    tasks = [one for one in containers if one.swarm and (one.cluster, one.service) == (task.cluster, task.service)]
-    return next((one for one in tasks if one.running), tasks[0])
+def _is_current(containers: list[Container], task: Container) -> bool:
+    """Return whether this is its service's running task, or the latest if no task of the cluster runs on the host.
+
+    Swarm keeps the containers of earlier tasks, also of the service that the host ran before it became the head.
+    """
+    tasks = [one for one in containers if one.swarm and one.cluster == task.cluster]
+    if not task.running and any(one.running for one in tasks):
+        return False
+    own = [one for one in tasks if one.service == task.service]
+    return task is next((one for one in own if one.running), own[0])
 
 
 def _pairs(lines: Sequence[str]) -> list[tuple[str, str]]:

@@ -76,8 +76,8 @@ def test_gpus_that_are_advertised() -> None:
     assert seen({"GenericResources": None}).swarm.resources == {}
 
 
-def row(name: str, state: str, *, task: bool) -> str:
-    labels = "kit.cluster=lab,kit.service=mpinode,kit.spec=ab,kit.image=kit:cpu-1"
+def row(name: str, state: str, *, task: bool, cluster: str = "lab", service: str = "mpinode") -> str:
+    labels = f"kit.cluster={cluster},kit.service={service},kit.spec=ab,kit.image=kit:cpu-1"
     more = ",com.docker.swarm.task.id=t1" if task else ""
     return json.dumps({"Names": name, "Labels": labels + more, "State": state, "Status": "x", "Image": "sha256:1f"})
 
@@ -90,6 +90,17 @@ def test_of_tasks_the_one_that_runs_counts() -> None:
     assert container.name == "new"
     both = [row("a", "exited", task=False), row("b", "exited", task=False), rows[1]]
     assert [c.name for c in seen({}, containers="\n".join(both)).containers] == ["a", "b", "now"]
+
+
+def test_the_task_of_a_former_head_counts_while_no_other_task_runs() -> None:
+    ended = row("head", "exited", task=True, service="mpihead")
+    others = row("other", "running", task=True, cluster="other", service="mpihead")
+
+    def names(*rows: str) -> list[str]:
+        return [container.name for container in seen({}, containers="\n".join(rows)).containers]
+
+    assert names(ended, row("now", "running", task=True), others) == ["now", "other"]
+    assert names(ended, row("new", "created", task=True), others) == ["head", "new", "other"]
 
 
 def test_folders_that_are_not_there_and_sockets() -> None:
