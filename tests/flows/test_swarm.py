@@ -273,6 +273,24 @@ def test_what_a_node_has_of_its_own_changed(fleet: Fleet, context: Deployed) -> 
     assert "remove node" not in fleet["gpu2"].changed
 
 
+def test_a_deploy_that_ends_before_a_node_restarts_is_finished_by_the_next_one(
+    fleet: Fleet, context: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new variables are on the disk, and the container still has the old ones."""
+    deploy(context())
+    before = [c.name for c in fleet["gpu3"].containers]
+    fleet["gpu3"].files["/opt/kit/lab/node.env"] = (b"KIT_NODE=gpu3\nKIT_ADDRESS=10.0.0.33\n", "644")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fleet["gpu3"]), "_remove_node", lambda *_: Completed(code=1, stdout=b"", stderr=b"busy"))
+        with pytest.raises(StepError, match="the node's container could not be removed: busy"):
+            deploy(context())
+    assert [c.name for c in fleet["gpu3"].containers] == before
+    deploy(context())
+    assert [c.name for c in fleet["gpu3"].containers] != before
+    assert services(fleet) == ALL
+    assert deploy(context()).plan.empty
+
+
 @pytest.mark.parametrize(("first", "second"), [("compose", "swarm"), ("swarm", "compose")])
 def test_from_one_to_the_other(fleet: Fleet, context: Deployed, first: str, second: str) -> None:
     deploy(context(orchestrator=first))

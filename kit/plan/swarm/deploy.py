@@ -12,6 +12,7 @@ from kit.model.plan import HostPlan, Round, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
+from kit.model.values import replace
 from kit.plan.cluster import data, fence, network, wires
 from kit.plan.cluster import stack as services
 from kit.plan.cluster.checks import bind_sources, needed_paths
@@ -30,6 +31,10 @@ from kit.plan.cluster.files import (
 from kit.plan.cluster.gpus import lost, verify_gpus
 from kit.plan.cluster.verify import wait_sshd
 from kit.plan.swarm import checks, manager, stack
+
+# The mode of NODE_ENV while a container runs that read an earlier one. A deploy that was cut leaves it, so the next one
+# restarts the container. Everybody can read it with either mode: root in the container may have another ID on the VM.
+_UNREAD = "444"
 
 
 def paths(spec: ClusterSpec) -> tuple[str, ...]:
@@ -107,23 +112,27 @@ def _host_steps(
     own = [c for c in facts.containers if c.cluster == spec.name]
     if any(not c.swarm for c in own):
         yield RemoveNode(cluster=spec.name, why="Swarm starts it from now on")
+    runs = _runs_task(own)
     changes = list(file_steps(files, facts))
-    yield from changes
+    # On the head the definition has the same values. Elsewhere the container read the file when it started.
+    unread = [step for step in changes if isinstance(step, WriteFile) and step.path == names.NODE_ENV]
+    if head or not runs:
+        unread = []
+    yield from (replace(step, mode=_UNREAD) if step in unread else step for step in changes)
     yield from made_steps(facts)
     yield from stale_steps(files, facts, head=head)
     for path, mode in _folders(spec).items():
         if path in facts.absent:
             yield MakeFolder(path=path, mode=mode, why="a mount needs it")
     yield from data.steps(facts, spec)
-    rewritten = any(isinstance(step, WriteFile) and step.path == names.NODE_ENV for step in changes)
     deaf = f"{node.address}:{spec.ssh_port}" not in facts.listening
     lacks = lost(facts, spec.env)
-    if lacks and _runs_task(own):
+    if lacks and runs:
         yield RemoveNode(cluster=spec.name, why=lacks)
-    # On the head the definition has the same values. Elsewhere the container read the file when it started.
-    elif not head and (rewritten or deaf) and _runs_task(own):
-        why = "its own variables changed" if rewritten else "its sshd does not listen on the right address"
+    elif not head and runs and (unread or deaf):
+        why = "its own variables changed" if unread else "its sshd does not listen on the right address"
         yield RemoveNode(cluster=spec.name, why=why)
+    yield from (replace(step, why="no container runs with an earlier one") for step in unread)
 
 
 def _runs_task(containers: Sequence[Container]) -> bool:
