@@ -185,7 +185,37 @@ def test_after_follows_how_a_run_ended(line: Line) -> None:
     line.open()
     assert line.ended(repair).exit_code == 0
     until(lambda: line.reasons() == {never: "never"})
+    with pytest.raises(NotReadyError, match=f"^run {never} waits in line and never starts: {bad}") as caught:
+        line.ended(never)
+    assert caught.value.hint == f"remove it: kit queue rm {never}"
     assert [line.ended(run).exit_code for run in (holder, bad)] == [0, 3]
+
+
+def test_without_an_id_the_newest_run_counts_also_in_line(line: Line) -> None:
+    context = line.cluster.context()
+    (good,) = line.join("true", np=1)
+    assert line.ended(good).exit_code == 0
+    turn = Turn(after=(After(run=good, how="failed"),), array=(0, 1))
+    (first,) = line.join(np=1, turn=replace(turn, array=()))
+    until(lambda: line.reasons() == {first: "never"})
+    for verb in (wait, partial(attach, tagged=False), partial(attach, tagged=False, tail=1)):
+        with pytest.raises(NotReadyError, match=f"run {first} waits in line and never starts"):
+            verb(context, None)
+    with pytest.raises(NotReadyError, match=f"no run is active; the latest run, {first}, waits in line") as caught:
+        stop(context, None, grace_s=None)
+    assert caught.value.hint == f"take it out of the line: kit stop {first}"
+    # It has no log to show, and the run before it has one.
+    assert run_logs(context, None, rank=None, since_s=None, follow=False, tagged=False).id == good
+    line.join(np=1, turn=turn)
+    with pytest.raises(InputError, match="is an array: each of its runs has a log"):
+        wait(context, None)
+    with pytest.raises(NotReadyError, match="waits in line") as caught:
+        stop(context, None, grace_s=None)
+    assert "; all runs of its array: kit stop " in str(caught.value.hint)
+    assert len(line.reasons()) == 3
+    later = line.cluster.run("exit 3", np=1)
+    assert (wait(context, None).id, wait(context, None).exit_code) == (later.plan.run_id, 3)
+    change(context, "remove", list(line.reasons()))
 
 
 def test_an_array_is_a_run_for_each_index(line: Line) -> None:

@@ -1,6 +1,6 @@
 """Follows or ends a run that waits in line, for kit-launch's `attach` and `stop` (kitrun.front)."""
 
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
 from kitrun import store
 
@@ -9,6 +9,25 @@ from kitqueue import desk, line, words
 TICK_S = 0.5
 
 Say = Callable[[object], None]
+
+
+def without_id(request: Dict[str, Any], waiting: Sequence[line.Entry], root: str) -> Optional[desk.Answer]:
+    """Return the answer to `stop` without an id if it means a run in line; `attach` gets the id of that run.
+
+    Without an id, people mean the latest run that lives, or else the newest run. `waiting` are those in line.
+    """
+    if not waiting or not request.get("line") or request["id"] != "":
+        return None
+    runs = store.runs(root)
+    if any(run.alive for run in runs):
+        return None
+    newest = words.latest_in_line(waiting, [record for record in (run.record for run in runs) if record])
+    if newest is not None and request["op"] == "stop":
+        # Nobody has named it, so it stays in line.
+        return shown(newest, root)
+    if newest is not None:
+        request["id"] = words.array_of(newest) or newest["id"]
+    return None
 
 
 def begun(word: str, request: Mapping[str, Any], root: str) -> Union[str, desk.Answer]:
@@ -44,7 +63,7 @@ def await_start(run: store.Run, record: str, say: Say, gone: Callable[[float], b
                 break
             say({"missing": run.id})
             return False
-        now = {"queued": desk.shown(entry), "reason": line.reason(run.id, root)}
+        now = shown(entry, root)
         if now != told:
             say(now)
             told = now
@@ -53,3 +72,8 @@ def await_start(run: store.Run, record: str, say: Say, gone: Callable[[float], b
         # A keeper that was killed comes back.
         desk.tend(root, record, [entry])
     return True
+
+
+def shown(entry: Mapping[str, Any], root: str) -> desk.Answer:
+    """Return what kit may see of a run in line, and why it waits."""
+    return {"queued": desk.shown(entry), "reason": line.reason(entry["id"], root)}

@@ -38,11 +38,19 @@ def meant(word: str, values: Values) -> Optional[Meant]:
 
 def latest(values: Values) -> Optional[Meant]:
     """Return the newest run, or the array to which it belongs."""
+    newest = max(values, key=_arrival, default=None)
+    return None if newest is None else _known(values)[array_of(newest) or str(newest["id"])]
+
+
+def latest_in_line(waiting: Values, records: Values) -> Optional[Mapping[str, Any]]:
+    """Return the newest of these runs in line. None if one of `records`, which have started, is newer."""
+    newest = max(waiting, key=_arrival, default=None)
+    return None if newest is None or any(_arrival(record) >= _arrival(newest) for record in records) else newest
+
+
+def _arrival(value: Mapping[str, Any]) -> Any:
     # A run keeps its time of arrival when it starts.
-    newest = max(values, key=lambda value: value.get("queued") or value.get("started") or 0.0, default=None)
-    if newest is None:
-        return None
-    return _known(values)[array_of(newest) or str(newest["id"])]
+    return value.get("queued") or value.get("started") or 0.0
 
 
 def _known(values: Values) -> Dict[str, Meant]:

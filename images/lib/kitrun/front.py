@@ -23,7 +23,8 @@ A run that waits in line answers attach with {"queued": entry, "reason"}, again 
 and stop with {"removed": entry} and what else `change` answers. The id of an array answers attach with {"array": id,
 "members": [ids in line], "living": [ids]}, and stop as a run in line. Requests about the line: kitqueue.desk.
 
-An id may be the beginning of one, or '' for the latest.
+An id may be the beginning of one, or '' for the latest. With "line": true, if no run lives, '' may also mean a run in
+line: attach waits for it, and stop answers {"queued": entry, "reason"} and changes nothing.
 
 While the log comes, kit sends the lines {} (still here) and {"stop": {…}}. If it started the run with `stdin`, it also
 sends {"stdin": BASE64} for rank 0, and {"stdin": null} at the end. When kit's stream ends, this program ends
@@ -106,7 +107,7 @@ class Front:
         if request.get("op") not in moving.AWAY:
             desk.tend(self.root, self.record, waiting)
         try:
-            answer = desk.answer(request, self.root, self.record)
+            answer = desk.answer(request, self.root, self.record) or turn.without_id(request, waiting, self.root)
             if answer is not None:
                 say(answer)
                 return 0

@@ -2,53 +2,97 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from kit.errors import InputError, Interrupted, NotReadyError
+from kit.errors import InputError, Interrupted, KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, Reporter, Warned
+from kit.flows.run import follow as following
 from kit.model.answer import answer_of, convert
 from kit.model.queue import WaitingRun
 from kit.model.run import RunRecord
 from kit.model.text import one_line
 from kit.plan.queue import answers
-from kit.plan.queue.reasons import why
+from kit.plan.queue.reasons import never, why
 from kit.remote.run.door import Door
 
 
-def until_attached(door: Door, answer: Mapping[str, Any], reporter: Reporter, *, follow: bool) -> Mapping[str, Any]:
-    """Return the head's answer about a run when it no longer waits in line. Report why it waits, whenever that changes.
+def until_attached(
+    door: Door, request: Mapping[str, Any], answer: Mapping[str, Any], reporter: Reporter, *, follow: bool
+) -> tuple[Door, Mapping[str, Any]]:
+    """Return the head's answer about a run when it no longer waits in line, and the door that it came through.
 
-    Raises Interrupted after Ctrl-C: the run stays in line. Raises InputError for an array. Without `follow`, raises
-    NotReadyError for a run that waits.
+    `answer` is the first one to `request`. Report why the run waits, whenever that changes. After a broken connection,
+    kit connects again. The caller closes the returned door. If this raises, every door is closed.
+
+    Raises Interrupted after Ctrl-C: the run stays in line. Raises InputError for an array, and NotReadyError for a run
+    that can never start. Without `follow`, raises NotReadyError for any run that waits.
     """
-    if "array" in answer:
-        raise array_has_no_log(door, answer)
-    if not follow:
-        raise no_log_yet(door, answer)
     run = told = ""
     try:
+        if "array" in answer:
+            raise array_has_no_log(door, answer)
         while "queued" in answer:
             waiting = waiting_in(door, answer)
             run, text = waiting.id, why(waiting)
+            if never(waiting):
+                raise never_starts(waiting)
+            if not follow:
+                raise no_log_yet(waiting)
             # Only the time at which it starts may have changed.
             if text != told:
                 reporter.report(Note(text=f"run {run} waits in line: {text}"))
             told = text
-            answer = door.answer()
+            try:
+                answer = door.answer()
+            except (UnreachableError, NotReadyError) as error:
+                # The line outlives the head's container, which a deploy may recreate.
+                reporter.report(Warned(text=f"{error}; run {run} stays in line, connecting again"))
+                door.close()
+                # By its whole id: it is known now, and '' or a beginning may mean another run by then.
+                door, answer = _again(door, {**request, "id": run}, error)
+        if "missing" in answer and run:
+            raise NotReadyError(f"run {run} was taken out of the line", hint="see who waits: kit queue")
     except KeyboardInterrupt:
+        door.close()
         raise Interrupted(f"run {run} still waits in line", hint="see why: kit queue") from None
-    if "missing" in answer and run:
-        raise NotReadyError(f"run {run} was taken out of the line", hint="see who waits: kit queue")
-    return answer
+    except BaseException:
+        door.close()
+        raise
+    return door, answer
 
 
-def no_log_yet(door: Door, answer: Mapping[str, Any]) -> NotReadyError:
+def _again(door: Door, request: Mapping[str, Any], error: KitError) -> tuple[Door, Mapping[str, Any]]:
+    """Return another door to the same head, and its answer. After AGAIN_S without one, raises the last error."""
+    end = time.monotonic() + following.AGAIN_S
+    while time.monotonic() < end:
+        door = door.another()
+        try:
+            door.open(patient=False)
+            return door, door.ask(request)
+        except (UnreachableError, NotReadyError) as again:
+            door.close()
+            error = again
+        except BaseException:
+            door.close()
+            raise
+        time.sleep(following.REFUSED_EVERY_S if isinstance(error, LoginRefusedError) else following.AGAIN_EVERY_S)
+    raise error
+
+
+def no_log_yet(waiting: WaitingRun) -> NotReadyError:
     """Return the error for the log of a run that waits in line."""
-    waiting = waiting_in(door, answer)
     return NotReadyError(
         f"run {waiting.id} has no log yet, because it waits in line: {why(waiting)}",
         hint=f"wait for it: kit attach {waiting.id}",
+    )
+
+
+def never_starts(waiting: WaitingRun) -> NotReadyError:
+    """Return the error for a run in line that can never start."""
+    return NotReadyError(
+        f"run {waiting.id} waits in line and {never(waiting)}", hint=f"remove it: kit queue rm {waiting.id}"
     )
 
 
@@ -59,6 +103,16 @@ def array_has_no_log(door: Door, answer: Mapping[str, Any]) -> InputError:
     return InputError(
         f"{one_line(str(answer['array']))} is an array: each of its runs has a log",
         hint=f"name a run of it: {', '.join(map(one_line, runs[:3])) or 'kit runs'}",
+    )
+
+
+def not_meant(door: Door, answer: Mapping[str, Any]) -> NotReadyError:
+    """Return the error of `kit stop` without an id, if no run is active and the newest one waits in line."""
+    waiting = waiting_in(door, answer)
+    array = f"; all runs of its array: kit stop {waiting.array.of}" if waiting.array else ""
+    return NotReadyError(
+        f"no run is active; the latest run, {waiting.id}, waits in line",
+        hint=f"take it out of the line: kit stop {waiting.id}{array}",
     )
 
 

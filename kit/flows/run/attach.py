@@ -113,7 +113,11 @@ def _look(
     first = replace(manner, follow=manner.follow and tail is None)
     last = _Last(reporter, tail) if tail is not None else None
     try:
-        answer = door.ask({"op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": first.follow})
+        # A run in line has no log to show yet.
+        request = {
+            "op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": first.follow, "line": manner.follow,
+        }  # fmt: skip
+        answer = door.ask(request)
         if "queued" in answer or "array" in answer:
             from kit.flows.queue.wait import until_attached  # noqa: PLC0415  (only for a run that waits in line)
 
@@ -121,7 +125,7 @@ def _look(
                 door.close()
                 # It has no last lines yet.
                 return _look(context, run, manner, silent=silent, door=None)
-            answer = until_attached(door, answer, context.reporter, follow=manner.follow)
+            door, answer = until_attached(door, request, answer, context.reporter, follow=manner.follow)
         record = answer.get("attached")
         if record is None:
             raise unknown_run(context, run)

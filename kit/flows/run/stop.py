@@ -24,7 +24,7 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
     grace = GRACE_S if grace_s is None else grace_s
     by = operator()
     try:
-        door.send({"op": "stop", "id": run or "", "why": f"stopped by {by}", "grace": grace, "by": by})
+        door.send({"op": "stop", "id": run or "", "why": f"stopped by {by}", "grace": grace, "by": by, "line": True})
         waits = True
         try:
             answer = door.answer()
@@ -38,6 +38,10 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
             from kit.flows.queue.wait import removed  # noqa: PLC0415  (only for a run that waits in line)
 
             return removed(door, context.spec.name, answer, by, context.reporter)
+        if "queued" in answer:
+            from kit.flows.queue.wait import not_meant  # noqa: PLC0415  (only for a run that waits in line)
+
+            raise not_meant(door, answer)
         record = answer.get("stopping")
         if record is None:
             raise unknown_run(context, run)

@@ -10,20 +10,27 @@ _ENDS = {"ok": "has succeeded", "failed": "has failed", "any": "has ended"}
 
 def why(run: WaitingRun) -> str:
     """Return why the run waits."""
+    if text := never(run):
+        return f"{text}; remove it: kit queue rm {run.id}"
     names = _named(run.reason)
     texts = {
         "new": "the head has not looked at it yet",
         "held": f"held; release it: kit queue release {run.id}",
         "after": f"until {names} {_end(run)}",
-        "never": f"never starts: {names} did not end that way; remove it: kit queue rm {run.id}",
         "hosts": f"does not fit on the hosts that take runs now{_out(run.reason)}",
         "gone": f"does not fit on the hosts of the cluster{_out(run.reason)}; remove it: kit queue rm {run.id}",
         "slots": f"for slots of {names}" if names else "for slots",
         "turn": f"behind {names}" if names else "for its turn",
         "error": f"it could not start, and kit tries again: {one_line(run.reason.text)}",
-        "broken": f"never starts, because {one_line(run.reason.text)}; remove it: kit queue rm {run.id}",
     }
     return texts[run.reason.kind]
+
+
+def never(run: WaitingRun) -> str:
+    """Return why the run can never start, or "" if it may start."""
+    if run.reason.kind == "never":
+        return f"never starts: {_named(run.reason)} did not end that way"
+    return f"never starts, because {one_line(run.reason.text)}" if run.reason.kind == "broken" else ""
 
 
 def _end(run: WaitingRun) -> str:

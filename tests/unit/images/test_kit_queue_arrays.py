@@ -48,6 +48,16 @@ def test_the_latest_is_an_array_if_its_newest_run_belongs_to_one() -> None:
     assert words.latest([*KNOWN, {"id": "new", "started": 9.0}]) == ("", ("new",))
 
 
+def test_the_latest_in_line_is_newer_than_what_has_started() -> None:
+    old, new = run("old", 1.0), run("new", 3.0)
+    assert words.latest_in_line([old, new], [run("between", 2.0)]) == new
+    assert words.latest_in_line([old, new], []) == new
+    # It has started since the line was read, or another run has started past the line.
+    assert words.latest_in_line([old, new], [new]) is None
+    assert words.latest_in_line([old, new], [{"id": "past", "started": 4.0}]) is None
+    assert words.latest_in_line([], [old]) is None
+
+
 def test_an_array_is_held_moved_and_removed_as_a_whole_or_singly(line: Line) -> None:
     (first,) = line.queue(line.entry(2, 2, 2))
     line.hosts_of(first)
