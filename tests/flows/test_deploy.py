@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from kit.model.host import Host
 from kit.model.plan import VERIFY, ComposeUp, Ship, WriteFile
 from kit.model.values import replace
 from kit.plan.cluster.record import from_text
+from kit.remote.cluster import steps
+from kit.remote.ship.result import Shipped
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
@@ -304,6 +307,49 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     assert fleet.changes == {}
     assert deploy(fleet.context(reporter, env={"A": "1"}), force=True).changed
     assert any("up mpihead" in changes for changes in fleet.changes.values())
+
+
+def test_a_run_that_begins_while_the_image_ships_is_spared(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter))
+    for vm in fleet.vms.values():
+        vm.images.clear()
+    fleet.forget_changes()
+
+    def ship(*words: Any, **more: Any) -> Shipped:
+        fleet["gpu1"].living = ["20261121-101500-3fa2"]
+        return fleet.ship(*words, **more)
+
+    monkeypatch.setattr(steps, "ship", ship)
+    with pytest.raises(NotReadyError, match="3fa2 is active, and .* would end it; no container was changed") as caught:
+        deploy(fleet.context(reporter, env={"A": "1"}))
+    assert "--force" in str(caught.value.hint)
+    assert {change.split()[0] for changes in fleet.changes.values() for change in changes} == {"ship"}
+    for vm in fleet.vms.values():
+        vm.images.clear()
+    fleet["gpu1"].living = []
+    assert deploy(fleet.context(reporter, env={"A": "1"}), force=True).changed
+    assert "up mpihead" in fleet.changes["gpu1"]
+
+
+def test_a_deploy_that_cannot_know_of_runs_ends_none(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter))
+    for vm in fleet.vms.values():
+        vm.images.clear()
+    fleet.forget_changes()
+
+    def ship(*words: Any, **more: Any) -> Shipped:
+        shipped = fleet.ship(*words, **more)
+        fleet["gpu1"].faults.add("disk full")
+        return shipped
+
+    monkeypatch.setattr(steps, "ship", ship)
+    with pytest.raises(StepError, match="kit cannot know whether a run is active: sh: out of memory"):
+        deploy(fleet.context(reporter, env={"A": "1"}))
+    assert {change.split()[0] for changes in fleet.changes.values() for change in changes} == {"ship"}
 
 
 def test_the_head_does_not_move_away_from_its_line(

@@ -146,8 +146,8 @@ def test_a_lock_that_is_taken_away_stops_down(
 def test_a_lock_that_was_lost_at_the_very_end_is_reported(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def then_released(execution: Execution, plan: Plan) -> dict[str, KitError]:
-        failures = execute.execute(execution, plan)
+    def then_released(execution: Execution, plan: Plan, *more: Any) -> dict[str, KitError]:
+        failures = execute.execute(execution, plan, *more)
         fleet["gpu1"].locks[FILE].release()
         return failures
 

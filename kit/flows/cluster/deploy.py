@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 
-from kit.errors import Interrupted, KitError, NotReadyError
+from kit.errors import Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.cluster import lines
 from kit.flows.cluster.drift import requirements_digest
 from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
+from kit.model import names
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
-from kit.model.plan import VERIFY, ComposeUp, Plan
+from kit.model.plan import VERIFY, ComposeUp, Plan, Round, Step
 from kit.model.result import DeployResult, HostResult
 from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy
 from kit.model.text import fold
@@ -30,6 +31,7 @@ from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
 from kit.plan.cluster.supply import Image
 from kit.plan.swarm import checks as swarm_checks
+from kit.remote.cluster.observe import living_runs
 
 
 def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look: Look | None = None) -> DeployResult:
@@ -63,8 +65,24 @@ def _performed(context: Context, look: Look, *, force: bool) -> Plan:
     from kit.flows.doctor.beside import Beside  # noqa: PLC0415
 
     beside = Beside(context, look.observed())
+
+    def plan_again() -> Plan:
+        nonlocal look
+        look = Look(context, again=True)
+        return plan_of(context, look, force=force, again=True)
+
+    spared = force
+
+    def before(part: Round) -> None:
+        nonlocal spared
+        steps = [(host.host, step) for host in part.hosts for step in host.steps]
+        if not spared and _ends_nodes(steps, context.spec.name, look.observed()):
+            # Once: after this round, a head without its container may have no Python that could answer.
+            spared = True
+            _spare_new_runs(context, look.observed())
+
     try:
-        plan = perform(context, lambda: plan_of(context, Look(context, again=True), force=force, again=True))
+        plan = perform(context, plan_again, before)
     except Interrupted:
         raise
     except KitError:
@@ -124,20 +142,38 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
 def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
     """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run."""
     living = {run for facts in observed for run in facts.living}
-    if not living:
-        return
-    from kit.plan.swarm.manager import leavers, role_changes  # noqa: PLC0415  (most deploys meet no run)
+    if living and _ends_nodes(list(plan.steps()), plan.cluster, observed):
+        raise _ends(living, "nothing was changed")
 
-    steps = list(plan.steps())
-    touched = [host for host, step in steps if isinstance(step, ComposeUp | RemoveNode)]
-    touched += [host for _, step in steps if isinstance(step, StackDeploy) for host in step.restarts]
-    touched += role_changes(plan, observed[0])
+
+def _spare_new_runs(context: Context, observed: Sequence[HostFacts]) -> None:
+    """Raise NotReadyError if a run has begun since the look. The image may have been on its way for minutes."""
+    living: set[str] = set()
+    # Only heads have runs: this one, and an earlier one.
+    for head in (facts.host for facts in observed if facts.record is not None):
+        # One that cannot be reached fails in the round that is about to begin.
+        with suppress(UnreachableError), closing(context.connect(head)) as transport:
+            living |= set(living_runs(transport, folder=names.folder(context.spec.name)))
+    if living:
+        raise _ends(living, "no container was changed")
+
+
+def _ends_nodes(steps: Sequence[tuple[str, Step]], cluster: str, observed: Sequence[HostFacts]) -> bool:
+    """Return whether one of these steps (host, step) recreates or ends a container that runs."""
+    from kit.plan.swarm.manager import leavers, role_changes  # noqa: PLC0415  (most deploys end nothing)
+
+    touched = {host for host, step in steps if isinstance(step, ComposeUp | RemoveNode)}
+    touched |= {host for _, step in steps if isinstance(step, StackDeploy) for host in step.restarts}
+    touched |= set(role_changes(steps, cluster, observed[0]))
     stopped = {facts.host.name for facts in observed if not any(container.running for container in facts.containers)}
-    if set(touched) - stopped or leavers(plan, observed[0]):
-        raise NotReadyError(
-            f"the run {', '.join(sorted(living))} is active, and this deploy would end it; nothing was changed",
-            hint="wait for it (kit wait), stop it (kit stop), or end it by: kit deploy --force",
-        )
+    return bool(touched - stopped or leavers(steps, observed[0]))
+
+
+def _ends(living: Iterable[str], changed: str) -> NotReadyError:
+    return NotReadyError(
+        f"the run {', '.join(sorted(living))} is active, and this deploy would end it; {changed}",
+        hint="wait for it (kit wait), stop it (kit stop), or end it by: kit deploy --force",
+    )
 
 
 def _deployed_image(observed: Sequence[HostFacts]) -> str:

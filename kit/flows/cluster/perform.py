@@ -7,19 +7,22 @@ from collections.abc import Callable
 from kit.errors import HostsFailed
 from kit.flows.cluster.change import Change, changing
 from kit.flows.context import Context
-from kit.model.plan import Plan
+from kit.model.plan import Plan, Round
 from kit.remote.cluster.execute import execute
 
 
-def perform(context: Context, plan_again: Callable[[], Plan]) -> Plan:
-    """Take the lock, plan again because hosts may have changed, execute and return that plan."""
+def perform(context: Context, plan_again: Callable[[], Plan], before: Callable[[Round], None]) -> Plan:
+    """Take the lock, plan again because hosts may have changed, execute and return that plan.
+
+    `before` may end it before a round (kit.remote.cluster.execute).
+    """
     with changing(context, "deploy") as change:
         plan = plan_again()
         if not plan.empty:
             # Before the checks of single hosts: one error, and nothing begun.
             change.check()
             change.what = _summary(plan)
-            _execute(context, plan, change)
+            _execute(context, plan, change, before)
     return plan
 
 
@@ -29,8 +32,8 @@ def _summary(plan: Plan) -> str:
     return f"{len(hosts)} steps on {len(set(hosts))} hosts"
 
 
-def _execute(context: Context, plan: Plan, change: Change) -> None:
-    failures = execute(change.execution(context), plan)
+def _execute(context: Context, plan: Plan, change: Change, before: Callable[[Round], None]) -> None:
+    failures = execute(change.execution(context), plan, before)
     if failures:
         # If the lock was lost, that is the one cause for all hosts.
         change.check()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from kit.model import names
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
-from kit.model.plan import Plan, Step
+from kit.model.plan import Step
 from kit.model.spec import ClusterSpec
 from kit.model.swarm import (
     LEFT,
@@ -55,26 +55,26 @@ def steps(site: Site, wanted: stack.Wanted) -> list[Step]:
     return [*entries, *_stack_steps(site, wanted, changed=bool(entries))]
 
 
-def role_changes(plan: Plan, head: HostFacts) -> list[str]:
-    """Return the hosts whose label the plan changes from one role to the other. Swarm then ends their tasks."""
-    key = names.node_label(plan.cluster)
+def role_changes(steps: Sequence[tuple[str, Step]], cluster: str, head: HostFacts) -> list[str]:
+    """Return the hosts whose label one of the steps (host, step) changes to the other role. Swarm ends their tasks."""
+    key = names.node_label(cluster)
     had = {entry.id: entry.labels.get(key, LEFT) for entry in head.swarm.nodes}
     return [
         host
-        for _, step in plan.steps()
+        for _, step in steps
         if isinstance(step, LabelNodes)
         for host, node_id, role in step.nodes
         if had.get(node_id, LEFT) not in (role, LEFT)
     ]
 
 
-def leavers(plan: Plan, head: HostFacts) -> list[str]:
-    """Return the IDs of nodes whose tasks the plan ends, because their hosts left the hosts file: kit observes none.
+def leavers(steps: Sequence[tuple[str, Step]], head: HostFacts) -> list[str]:
+    """Return the IDs of nodes whose tasks one of the steps (host, step) ends, because their hosts left the hosts file: kit observes none.
 
     Leave out nodes that are down: their tasks end in any case.
     """
     down = {entry.id for entry in head.swarm.nodes if entry.state == "down"}
-    unlabelled = (step for _, step in plan.steps() if isinstance(step, UnlabelNodes))
+    unlabelled = (step for _, step in steps if isinstance(step, UnlabelNodes))
     return [node_id for step in unlabelled for node_id in step.ids if node_id not in down]
 
 

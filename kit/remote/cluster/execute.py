@@ -5,13 +5,13 @@ Two tables say which function does which kind of step: on one host, or on all ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from kit.errors import KitError, SlowError, UnreachableError
 from kit.events import HostDone, HostFailed, Phase
 from kit.model.host import Host
-from kit.model.plan import HostPlan, Needs, Plan
+from kit.model.plan import HostPlan, Needs, Plan, Round
 from kit.remote.cluster import steps
 from kit.remote.cluster.execution import Execution
 from kit.remote.setup import steps as setup
@@ -22,10 +22,11 @@ ON_HOST = {**steps.ON_HOST, **swarm.ON_HOST, **setup.ON_HOST}
 ON_ALL = steps.ON_ALL
 
 
-def execute(execution: Execution, plan: Plan) -> dict[str, KitError]:
+def execute(execution: Execution, plan: Plan, before: Callable[[Round], None] = lambda _: None) -> dict[str, KitError]:
     """Do the plan's rounds. Return the failures by host.
 
-    A host stops at its first failure. Each round says what it needs of the rounds before it.
+    A host stops at its first failure. Each round says what it needs of the rounds before it. `before` is called with
+    each round that is about to begin, and raises a KitError to end the plan there.
     """
     failures: dict[str, KitError] = {}
     for part in plan.rounds:
@@ -33,6 +34,7 @@ def execute(execution: Execution, plan: Plan) -> dict[str, KitError]:
             break
         ready = [host for host in part.hosts if host.host not in failures]
         if ready:
+            before(part)
             execution.reporter.report(Phase(name=part.name, hosts=tuple(host.host for host in ready)))
             failures |= (at_once if part.together else side_by_side)(execution, ready)
             execution.slow.update(host for host, error in failures.items() if isinstance(error, SlowError))

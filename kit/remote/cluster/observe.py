@@ -21,6 +21,7 @@ from kit.remote.cluster.gpus import GpuList, gpu_engine, gpu_processes, node_gpu
 from kit.remote.cluster.look import Answer, look
 from kit.remote.cluster.words import version as _version
 from kit.remote.cluster.words import word as _word
+from kit.remote.scripts import script
 from kit.remote.ssh.transport import Completed, Transport
 from kit.remote.swarm.facts import swarm_facts
 
@@ -56,6 +57,21 @@ def observe_ranks(transport: Transport, *, folder: str) -> tuple[HostFacts, str]
     lines = sections.get("ranks", ())
     ranks = "\n".join(line for line in lines if (rank := _RANK.fullmatch(line)) and _is_run(rank[1]))
     return replace(facts, leases=leases_of(sections.get("slots", ()))), ranks
+
+
+def living_runs(transport: Transport, *, folder: str) -> tuple[str, ...]:
+    """Return the active runs on the head, and the marks of ranks that somebody started by hand there.
+
+    Raises UnreachableError, or StepError if the head does not say.
+    """
+    done = transport.run(script("runs", folder, "living"), timeout_s=30)
+    if done.code != 0:
+        raise StepError(
+            f"kit cannot know whether a run is active: {done.error_text or f'exit {done.code}'}",
+            hint="run the same again, or see why: kit runs",
+            host=transport.host.name,
+        )
+    return tuple(filter(_is_run, done.text.split()))
 
 
 def leases_of(lines: Sequence[str]) -> tuple[Lease, ...]:

@@ -173,7 +173,8 @@ def test_whose_tasks_end_when_labels_change(entry: SwarmNode, changes: list[str]
     others = (entry,) if entry.id == "n2" else (member(2), entry)
     head = manager(*others, made=False)
     plan = plan_of([head, worker(2)])
-    assert (role_changes(plan, head), leavers(plan, head)) == (changes, leaves)
+    steps = list(plan.steps())
+    assert (role_changes(steps, plan.cluster, head), leavers(steps, head)) == (changes, leaves)
 
 
 def test_a_deploy_says_which_hosts_nodes_it_recreates() -> None:

@@ -24,6 +24,8 @@ class Tasks:
         self._lines = lines
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+        if "kit-swarm_down" in argv:
+            return Completed(code=0, stdout=b"", stderr=b"")
         return Completed(code=0, stdout="".join(f"{line}\n" for line in self._lines).encode(), stderr=b"")
 
     def stream(self, argv: Sequence[str], live: Live) -> int:
