@@ -322,7 +322,7 @@ def test_a_run_that_begins_while_the_image_ships_is_spared(
         return fleet.ship(*words, **more)
 
     monkeypatch.setattr(steps, "ship", ship)
-    with pytest.raises(NotReadyError, match="3fa2 is active, and .* would end it; no container was changed") as caught:
+    with pytest.raises(NotReadyError, match=r"3fa2 is active, and .* would end it; no container was changed") as caught:
         deploy(fleet.context(reporter, env={"A": "1"}))
     assert "--force" in str(caught.value.hint)
     assert {change.split()[0] for changes in fleet.changes.values() for change in changes} == {"ship"}

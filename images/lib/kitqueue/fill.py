@@ -6,11 +6,36 @@ shape, so only the parts here differ. kit.plan.run.mpi and kit.plan.run.cores de
 
 from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
+from kitqueue.words import arrival
+
 HELD, CPUS, EXCLUSIVE = "KIT_HELD_SLOTS", "KIT_CPU_SLOTS", "exclusive"
+# Each rank has GPUs for itself.
+SHARE = "KIT_GPUS_PER_RANK"
+# What a deploy says of a host in its record.
+DEPLOYED = ("address", "slots", "cores", "gpus", "mig")
 
 # Host -> its slots, in the order of ranks (kitqueue.order).
 Chosen = Sequence[Tuple[str, Sequence[int]]]
 Nodes = Mapping[str, Mapping[str, Any]]
+
+
+def nodes_now(entry: Mapping[str, Any], deployed: Nodes, since: float, known: Nodes) -> Dict[str, Dict[str, Any]]:
+    """Return the hosts that the run may get, without `known` ones, as a deploy at the time `since` left them.
+
+    kit plans with slots= of a hosts file also without a deploy. So a run that joined later brings its own number.
+    """
+    nodes = {}
+    for name, node in entry["nodes"].items():
+        if name not in known:
+            record = deployed.get(name) or {}
+            nodes[name] = dict(node, **{field: record[field] for field in DEPLOYED if field in record})
+            nodes[name]["slots"] = int(node["slots"] if arrival(entry) >= since else nodes[name]["slots"])
+    return nodes
+
+
+def shares_gpus(entry: Mapping[str, Any]) -> bool:
+    """Return whether each rank has GPUs for itself. Then the run needs hosts with a slot for each GPU."""
+    return SHARE in entry["request"]["env"]
 
 
 def filled(entry: Mapping[str, Any], chosen: Chosen) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from kitrun import begin, store
 
@@ -25,9 +25,13 @@ CORDONED, GONE, SILENT = "cordoned", "gone", "silent"
 
 
 class View(NamedTuple):
-    """What the keeper sees before it decides. `broken`: runs that cannot start, and why."""
+    """What the keeper sees before it decides. `broken`: runs that cannot start, and why.
+
+    `nodes` has the hosts of all runs in line as they are now: all runs see one address and one number of slots.
+    """
 
     entries: Mapping[str, line.Entry]
+    nodes: fill.Nodes
     hosts: order.Slots
     # The hosts of the cluster that take no run now, and why no run starts on a host.
     out: order.Slots
@@ -104,22 +108,31 @@ class Keeper:
 
     def _view(self) -> View:
         entries = {entry["id"]: entry for entry in line.entries(self.root, self._cache)}
+        deployed, since = self._deployed()
         waiting: List[order.Waiting] = []
         broken = {run_id: why for run_id, why in self._broken.items() if run_id in entries}
-        slots: Dict[str, int] = {}
-        for entry in entries.values():
+        nodes: Dict[str, Dict[str, Any]] = {}
+        sharing: Set[str] = set()
+        # The newest run first, wherever people have moved it in line: its word on a host's slots wins.
+        for entry in sorted(entries.values(), key=words.arrival, reverse=True):
             if entry["id"] in broken:
                 continue
             try:
-                waiting.append(waiting_of(entry))
-                # The newest word on a host wins: its slots may have changed in the hosts file.
-                slots.update({name: int(node["slots"]) for name, node in entry["nodes"].items()})
+                run, shares = waiting_of(entry), fill.shares_gpus(entry)
+                new = fill.nodes_now(entry, deployed, since, nodes)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
                 broken[entry["id"]] = "%s: %s" % (type(error).__name__, error)
-        why_out = self._why_out(slots)
+                continue
+            waiting.append(run)
+            nodes.update(new)
+            sharing |= {run.id} if shares else set()
+        waiting = [with_a_slot_for_each_gpu(run, nodes) if run.id in sharing else run for run in waiting]
+        slots = {name: node["slots"] for name, node in nodes.items()}
+        why_out = self._why_out(slots, deployed)
         every = {name: frozenset(range(count)) for name, count in slots.items() if why_out.get(name) != GONE}
         return View(
             entries=entries,
+            nodes=nodes,
             hosts={name: numbers for name, numbers in every.items() if name not in why_out},
             out={name: numbers for name, numbers in every.items() if name in why_out},
             why_out=why_out,
@@ -127,12 +140,19 @@ class Keeper:
             broken=broken,
         )
 
-    def _why_out(self, names: Iterable[str]) -> Dict[str, str]:
+    def _deployed(self) -> Tuple[Dict[str, Mapping[str, Any]], float]:
+        """Return the nodes of the cluster as the last deploy recorded them, and when that was."""
+        record = store.read(self.record) or {}
+        nodes = {str(node.get("name")): node for node in record.get("nodes") or [] if isinstance(node, dict)}
+        try:
+            return nodes, os.stat(self.record).st_mtime
+        except OSError:
+            return nodes, 0.0
+
+    def _why_out(self, names: Iterable[str], deployed: Mapping[str, Any]) -> Dict[str, str]:
         """Return why some of these hosts take no run now."""
         now = time.monotonic()
         cordoned = line.cordons(self.root)
-        record = store.read(self.record) or {}
-        deployed = {str(node.get("name")) for node in record.get("nodes") or [] if isinstance(node, dict)}
         out = {}
         for name in names:
             if name not in deployed:
@@ -173,8 +193,7 @@ class Keeper:
 
     def _answer(self, starts: Iterable[order.Start], view: View) -> bool:
         """Return whether the sshd of each chosen host answers. One that does not is left out for a while."""
-        chosen = [(host, start.id) for start in starts for host, _ in start.chosen]
-        addresses = {host: str(view.entries[run_id]["nodes"][host]["address"]) for host, run_id in chosen}
+        addresses = {host: str(view.nodes[host]["address"]) for start in starts for host, _ in start.chosen}
         silent = probe.silent(addresses, (store.read(self.record) or {}).get("ssh_port"))
         self._silent.update({host: time.monotonic() + OUT_S for host in silent})
         return not silent
@@ -191,7 +210,7 @@ class Keeper:
             try:
                 # If it is there, a keeper was killed between the two steps.
                 if not run.exists:
-                    self._begin(run, entry, start.chosen)
+                    self._begin(run, dict(entry, nodes=view.nodes), start.chosen)
             except OSError as error:
                 # The next look tries again.
                 self._failures[start.id] = str(error)
@@ -227,6 +246,12 @@ class Keeper:
         if changed or abs(now - self._written) > WRITE_S:
             line.write_state(self._known, self.root)
             self._written = now
+
+
+def with_a_slot_for_each_gpu(run: order.Waiting, nodes: fill.Nodes) -> order.Waiting:
+    """Return the run with those of its hosts that have as many slots as GPUs (kit.plan.queue.entry.check_nodes)."""
+    hosts = [host for host in run.need.hosts if host in nodes and nodes[host].get("gpus") == nodes[host]["slots"]]
+    return run._replace(need=run.need._replace(hosts=tuple(hosts)))
 
 
 def _brought(entries: Iterable[line.Entry]) -> Dict[str, bool]:

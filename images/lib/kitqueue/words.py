@@ -38,19 +38,20 @@ def meant(word: str, values: Values) -> Optional[Meant]:
 
 def latest(values: Values) -> Optional[Meant]:
     """Return the newest run, or the array to which it belongs."""
-    newest = max(values, key=_arrival, default=None)
+    newest = max(values, key=arrival, default=None)
     return None if newest is None else _known(values)[array_of(newest) or str(newest["id"])]
 
 
 def latest_in_line(waiting: Values, records: Values) -> Optional[Mapping[str, Any]]:
     """Return the newest of these runs in line. None if one of `records`, which have started, is newer."""
-    newest = max(waiting, key=_arrival, default=None)
-    return None if newest is None or any(_arrival(record) >= _arrival(newest) for record in records) else newest
+    newest = max(waiting, key=arrival, default=None)
+    return None if newest is None or any(arrival(record) >= arrival(newest) for record in records) else newest
 
 
-def _arrival(value: Mapping[str, Any]) -> Any:
-    # A run keeps its time of arrival when it starts.
-    return value.get("queued") or value.get("started") or 0.0
+def arrival(value: Mapping[str, Any]) -> float:
+    """Return when a run joined the line, or started without it. A run keeps its time of arrival when it starts."""
+    moment = value.get("queued") or value.get("started")
+    return float(moment) if isinstance(moment, (int, float)) else 0.0
 
 
 def _known(values: Values) -> Dict[str, Meant]:

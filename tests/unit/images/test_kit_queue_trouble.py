@@ -133,6 +133,23 @@ def test_a_run_whose_hosts_left_the_cluster_is_told(line: Line) -> None:
     line.let_go(large)
 
 
+def test_a_run_starts_at_the_address_that_its_host_has_now(line: Line) -> None:
+    (first,) = line.queue(line.entry(2, 2, 2))
+    line.hosts_of(first)
+    entry = line.entry(1, hosts=("gpu1",))
+    # Nothing answers there.
+    entry["nodes"]["gpu1"]["address"] = "192.0.2.1"
+    (second,) = line.queue(entry)
+    line.waits(second, "slots")
+    record = json.loads(line.head.record.read_text())
+    nodes = [{"name": name, "address": address, "slots": 2} for name, address in ADDRESSES.items()]
+    line.head.record.write_text(json.dumps({**record, "nodes": nodes}))
+    line.let_go(first)
+    (place,) = line.record(second)["places"]
+    assert (place["node"], place["address"]) == ("gpu1", ADDRESSES["gpu1"])
+    line.let_go(second)
+
+
 def test_a_keeper_that_dies_between_the_start_and_the_line_starts_nothing_twice(line: Line) -> None:
     (run,) = line.queue(line.entry(1))
     entry = json.dumps({**line.entry(1), "id": run, "place": 1})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +23,7 @@ from tests.fakes import launcher
 
 fill: Any = launcher.load("kitqueue.fill")
 keeper: Any = launcher.load("kitqueue.keeper")
+line: Any = launcher.load("kitqueue.line")
 
 NODES = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), min_size=1, max_size=4)
 
@@ -98,7 +103,58 @@ def test_it_is_what_kit_would_have_planned(
 
 def test_slots_of_another_division_of_a_host_hold_all_of_it() -> None:
     hosts = {"gpu1": frozenset(range(4)), "gpu2": frozenset(range(2))}
-    view = keeper.View(entries={}, hosts=hosts, out={}, why_out={}, waiting=[], broken={})
+    view = keeper.View(entries={}, nodes={}, hosts=hosts, out={}, why_out={}, waiting=[], broken={})
     places = [{"node": name, "slots": [0], "of": 2} for name in hosts]
     holder = keeper.holder_of({"id": "r1", "started": 0.0, "places": places}, view)
     assert holder.slots == {"gpu1": frozenset(range(4)), "gpu2": frozenset([0])}
+
+
+def view_of(folder: Path, deployed: dict[str, Any], *entries: dict[str, Any]) -> Any:
+    """Return what a keeper sees of entries that joined at 100, 200, … after (or before) a deploy at 150."""
+    record = folder / "cluster.json"
+    record.write_text(json.dumps({"nodes": [{"name": "gpu1", **deployed}]}))
+    os.utime(record, (150, 150))
+    new = [
+        {"id": f"r{number}", "queued": 100.0 * number, "request": {"env": {}}, **entry}
+        for number, entry in enumerate(entries, 1)
+    ]
+    (folder / ".queue").mkdir()
+    line.add(new, str(folder))
+    return keeper.Keeper(str(folder), str(record))._view()
+
+
+def waiting(slots: int, count: int = 2, **more: Any) -> dict[str, Any]:
+    node = {"address": "10.0.0.1", "slots": slots, "gpus": 8, "cores": 4}
+    return {"need": {"counts": [count], "hosts": ["gpu1"]}, "nodes": {"gpu1": node}, **more}
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 4), (4, 8)])
+def test_all_runs_count_the_slots_of_the_newest(tmp_path: Path, before: int, after: int) -> None:
+    deployed = {"address": "10.9.9.9", "slots": before, "gpus": 8}
+    view = view_of(tmp_path, deployed, waiting(before), waiting(after))
+    assert view.hosts == {"gpu1": frozenset(range(after))}
+    old, new = (
+        fill.filled({**entry, "nodes": view.nodes, "request": {"env": {}, "argv": []}}, [("gpu1", slots)])
+        for entry, slots in zip(view.entries.values(), ([0, 1], [after - 2, after - 1]), strict=True)
+    )
+    # Slots that differ are GPUs that differ, and the address is the one of the deploy.
+    assert [old["places"][0][name] for name in ("address", "of")] == ["10.9.9.9", after]
+    share = 8 // after
+    assert old["env"][fill.HELD] == f"gpu1={','.join(map(str, range(2 * share)))}"
+    assert new["env"][fill.HELD] == f"gpu1={','.join(map(str, range(8 - 2 * share, 8)))}"
+
+
+def test_a_deploy_after_a_run_joined_says_its_slots(tmp_path: Path) -> None:
+    view = view_of(tmp_path, {"slots": 4, "gpus": 4}, waiting(8))
+    assert view.hosts == {"gpu1": frozenset(range(4))}
+    assert (view.nodes["gpu1"]["gpus"], view.nodes["gpu1"]["cores"]) == (4, 4)
+
+
+def test_ranks_with_gpus_for_themselves_need_a_slot_for_each_gpu_also_later(tmp_path: Path) -> None:
+    share = {"request": {"env": {fill.SHARE: "2"}}}
+    view = view_of(tmp_path, {"slots": 8, "gpus": 8}, waiting(8, **share), waiting(4), waiting(8, **share))
+    needs = {run.id: run.need.hosts for run in view.waiting}
+    assert needs == {"r1": ("gpu1",), "r2": ("gpu1",), "r3": ("gpu1",)}
+    tmp_path.joinpath("later").mkdir()
+    view = view_of(tmp_path / "later", {"slots": 8, "gpus": 8}, waiting(8, **share), waiting(4))
+    assert {run.id: run.need.hosts for run in view.waiting} == {"r1": (), "r2": ("gpu1",)}
