@@ -8,14 +8,14 @@ import shutil
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.errors import InputError, NotReadyError
+from kit.errors import InputError, KitError, NotReadyError, StepError
 from kit.events import Note
 from kit.flows.cluster.down import down
 from kit.flows.queue.cordon import cordon, cordon_broken, rows, uncordon
@@ -462,6 +462,80 @@ def test_a_run_in_line_waits_for_hosts_that_are_not_cordoned(line: Line) -> None
     until(lambda: line.reasons() == {second: "hosts"})
     uncordon(context, "gpu4")
     assert line.ended(second).exit_code == 0
+
+
+def test_a_host_that_is_cordoned_when_a_run_joins_is_used_later(line: Line) -> None:
+    context = line.cluster.context()
+    cordon(context, "gpu4", "hot")
+    # Without --np, a run has all slots that it can have now.
+    (holder,) = line.join(f"until [ -e {line.gate} ]; do sleep 0.05; done")
+    until((line.cluster.head.runs / holder / "record.json").exists)
+    assert [place["node"] for place in line.cluster.record(holder)["places"]] == ["gpu1", "gpu2", "gpu3"]
+    (note,) = line.cluster.reporter.of(Note)
+    assert note.text.startswith("gpu4 is cordoned: hot, by ")
+    assert note.text.endswith("; the run may use it after: kit hosts uncordon gpu4")
+    assert not line.cluster.reporter.warnings
+    (small,), (full,) = line.join(np=1), line.join(np=8)
+    until(lambda: line.reasons() == {small: "slots", full: "hosts"})
+    assert [(run.counts, run.hosts[3]) for run in look(context).runs] == [((1,), "gpu4"), ((2, 2, 2, 2), "gpu4")]
+    uncordon(context, "gpu4")
+    assert line.ended(small).exit_code == 0
+    assert [place["node"] for place in line.cluster.record(small)["places"]] == ["gpu4"]
+    line.open()
+    assert line.ended(full).np == 8
+    with pytest.raises(InputError, match="--np 9 is more than the 8 slots"):
+        line.join(np=9)
+
+
+class CodeOfSome:
+    """Code that only some hosts can get."""
+
+    digest, record = "0" * 64, {"digest": "0" * 64}
+
+    def __init__(self, *lost: str) -> None:
+        self.lost = lost
+
+    def has_folder(self, _path: str) -> bool:
+        return True
+
+    def bring(self, _context: object, _door: object, _cluster: object, hosts: Sequence[str]) -> None:
+        for host in hosts:
+            if host in self.lost:
+                raise StepError("no space left on device", hint="make room", host=host)
+
+    def retake(self, _error: KitError) -> bool:
+        return False
+
+
+def test_a_cordoned_host_that_is_broken_keeps_no_run_out_of_the_line(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = line.cluster.context()
+    line.holder()
+    record = json.loads(line.cluster.head.record.read_text())
+    for node in record["nodes"]:
+        node["gpus"] = 2 if node["name"] != "gpu3" else 1
+    line.cluster.head.record.write_text(json.dumps(record))
+    cordon(context, "gpu[2-4]", "broken")
+    monkeypatch.setattr("kit.flows.run.ready._code", lambda *_: CodeOfSome("gpu2"))
+    (run,) = line.join(np=2, gpus_per_rank=1)
+    assert [one.hosts for one in look(context).runs] == [("gpu1", "gpu4")]
+    assert sorted((warned.text, warned.hint) for warned in line.cluster.reporter.warnings)[0] == (
+        "the run does not use gpu2, also without its cordon: gpu2: no space left on device",
+        "make room",
+    )
+    assert "the run does not use gpu3, also without its cordon: gpu3 has 2 slots and 1 GPU" in "".join(
+        warned.text for warned in line.cluster.reporter.warnings
+    )
+    # It would fit with gpu2, to which the code does not come.
+    with pytest.raises(InputError, match="gpu1 has 2 GPUs, and 3 ranks there"):
+        line.join(np=5, gpus_per_rank=1)
+    cordon(context, "gpu[1-4]", "broken")
+    monkeypatch.setattr("kit.flows.run.ready._code", lambda *_: CodeOfSome("gpu1", "gpu2", "gpu4"))
+    with pytest.raises(NotReadyError, match="all hosts are cordoned, and the run can use none of them"):
+        line.join(np=1, gpus_per_rank=1)
+    change(context, "remove", [run])
+    line.open()
 
 
 def test_a_cordoned_host_that_the_hosts_file_lost_can_be_uncordoned(line: Line) -> None:

@@ -140,7 +140,7 @@ class Keeper:
             broken=broken,
         )
 
-    def _deployed(self) -> Tuple[Dict[str, Mapping[str, Any]], float]:
+    def _deployed(self) -> Tuple[Dict[str, Dict[str, Any]], float]:
         """Return the nodes of the cluster as the last deploy recorded them, and when that was."""
         record = store.read(self.record) or {}
         nodes = {str(node.get("name")): node for node in record.get("nodes") or [] if isinstance(node, dict)}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace as replaced
 from typing import Any
 
-from kit.errors import InputError, NotReadyError
+from kit.errors import InputError, Interrupted, KitError, NotReadyError
+from kit.events import Warned
 from kit.flows.context import Context
+from kit.flows.run.code import Code
 from kit.flows.run.environment import sources
 from kit.flows.run.ready import Ready, make_ready, plan_on, with_code
 from kit.model.answer import answer_of, convert
-from kit.model.launch import LaunchPlan, RunRequest
+from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.queue import Member, Queued, Turn
 from kit.model.values import replace
 from kit.plan.queue import entry
@@ -22,33 +26,54 @@ from kit.remote.run.values import remember
 def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None = None) -> Queued:
     """Put the run at the end of the line, or one run for each index of an array.
 
-    Its code goes to all hosts that it may get. `door` is one that is already connecting (kit.flows.run.dial).
+    Its code goes to all hosts that it may get, also to cordoned ones. Its shape is one for the hosts that are not
+    cordoned, if it fits there. `door` is one that is already connecting (kit.flows.run.dial).
     """
     entry.check(request)
     detached = replace(request, detach=True, stdin=None, policy=replace(request.policy, operator=None))
-    ready = make_ready(context, detached, door=door)
+    ready = make_ready(context, detached, door=door, waits=True)
     try:
         check_head(ready.door)
         share = gpus.per_rank(ready.request, context.spec)
         entry.check_nodes(ready.nodes, share)
         gpus.check_idle(ready.request.policy, ready.nodes)
+        ready = replaced(ready, cordoned=_fitting(context, ready, share))
         # The array has an id that no run has.
         *ids, array = _new_ids((len(turn.array) or 1) + 1)
         members: list[Member | None] = [Member(of=array, index=index, size=len(ids)) for index in turn.array]
         members = members or [None]
 
-        def plans() -> list[tuple[RunRequest, LaunchPlan]]:
+        def plans_on(hosts: Ready) -> list[tuple[RunRequest, LaunchPlan]]:
             made = []
             for run_id, member in zip(ids, members, strict=True):
-                one = ready.request
+                one = hosts.request
                 if member is not None:
                     one = replace(one, env=(*one.env, *entry.array_variables(member)))
-                made.append((one, plan_on(context, ready, one, run_id=run_id)))
+                made.append((one, plan_on(context, hosts, one, run_id=run_id)))
             return made
 
+        def plans() -> list[tuple[RunRequest, LaunchPlan]]:
+            whole = replaced(ready, nodes=_all_nodes(context, ready))
+            if not whole.nodes:
+                raise NotReadyError(
+                    "all hosts are cordoned, and the run can use none of them", hint="see why: kit hosts"
+                )
+            try:
+                return plans_on(ready if ready.nodes else whole)
+            except (InputError, NotReadyError):
+                if not ready.cordoned:
+                    raise
+            # It does not fit without the cordoned hosts, so it waits for them.
+            return plans_on(whole)
+
         launches = with_code(context, ready, plans, lambda _: [node.name for node in ready.nodes])
+        if ready.cordoned and ready.code is not None:
+            without = _without_code(context, ready, ready.code, [node.name for node in ready.cordoned])
+            ready = replaced(ready, cordoned=[node for node in ready.cordoned if node.name not in without])
+            launches = plans() if without else launches
+        nodes = _all_nodes(context, ready)
         entries = [
-            _entry(ready, one, plan, turn, share=share, array=member)
+            _entry(ready, one, plan, turn, nodes, share=share, array=member)
             for (one, plan), member in zip(launches, members, strict=True)
         ]
         answer = ready.door.ask({"op": "queue", "entries": entries})
@@ -63,8 +88,50 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         runs=tuple(ids),
         ahead=ahead,
         np=launches[0][1].placement.np,
-        hosts=tuple(node.name for node in ready.nodes),
+        hosts=tuple(node.name for node in nodes),
         array=array if turn.array else "",
+    )
+
+
+def _all_nodes(context: Context, ready: Ready) -> Sequence[Node]:
+    """Return the hosts that the run may get, in the order of the hosts file."""
+    if not ready.cordoned:
+        return ready.nodes
+    places = {name: place for place, name in enumerate(context.inventory.names)}
+    return sorted((*ready.nodes, *ready.cordoned), key=lambda node: places[node.name])
+
+
+def _fitting(context: Context, ready: Ready, share: int) -> Sequence[Node]:
+    """Return the cordoned hosts on which the run could start. Warn about the others: they may be broken."""
+    fitting = []
+    for node in ready.cordoned:
+        try:
+            entry.check_nodes([node], share)
+            gpus.check_idle(ready.request.policy, [node])
+        except InputError as error:
+            _warn_of_unused(context, node.name, error)
+        else:
+            fitting.append(node)
+    return fitting
+
+
+def _without_code(context: Context, ready: Ready, code: Code, names: Sequence[str]) -> Sequence[str]:
+    """Bring the code to cordoned hosts, and return those that cannot get it. Warn about them: they may be broken."""
+    try:
+        code.bring(context, ready.door, ready.cluster, names)
+    except Interrupted:
+        raise
+    except KitError as error:
+        if len(names) > 1:
+            return [name for one in names for name in _without_code(context, ready, code, [one])]
+        _warn_of_unused(context, names[0], error)
+        return names
+    return ()
+
+
+def _warn_of_unused(context: Context, host: str, error: KitError) -> None:
+    context.reporter.report(
+        Warned(text=f"the run does not use {host}, also without its cordon: {error}", hint=error.hint)
     )
 
 
@@ -77,7 +144,14 @@ def check_head(door: Door) -> None:
 
 
 def _entry(
-    ready: Ready, request: RunRequest, plan: LaunchPlan, turn: Turn, *, share: int, array: Member | None
+    ready: Ready,
+    request: RunRequest,
+    plan: LaunchPlan,
+    turn: Turn,
+    nodes: Sequence[Node],
+    *,
+    share: int,
+    array: Member | None,
 ) -> dict[str, Any]:
     start = records.start_request(
         plan,
@@ -94,7 +168,7 @@ def _entry(
         plan,
         start,
         turn,
-        ready.nodes,
+        nodes,
         share=share,
         exclusive=ready.exclusive,
         cpus=request.cpus,

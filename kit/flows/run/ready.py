@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kit.errors import KitError, NotReadyError
-from kit.events import Warned
+from kit.events import Note, Warned
 from kit.flows.cluster.drift import differences
 from kit.flows.context import Context
 from kit.flows.run.answers import runs_of
@@ -27,7 +27,7 @@ from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
 
 if TYPE_CHECKING:
-    from kit.model.queue import Reserved
+    from kit.model.queue import Cordon, Reserved
 
 Made = TypeVar("Made")
 
@@ -36,8 +36,9 @@ Made = TypeVar("Made")
 class Ready:
     """What the start of a run needs. The caller closes `door`.
 
-    `nodes` are the hosts that it may use. `by` is user@machine of this person. `exclusive`: each run has CPUs for
-    itself: as deployed, so that it is the same for all runs.
+    `nodes` are the hosts that it may use now, and `cordoned` those that it may use later, if it joins the line. `by` is
+    user@machine of this person. `exclusive`: each run has CPUs for itself: as deployed, so that it is the same for all
+    runs.
     """
 
     request: RunRequest
@@ -47,12 +48,13 @@ class Ready:
     code: Code | None
     by: str
     exclusive: bool
+    cordoned: Sequence[Node] = ()
 
 
-def make_ready(context: Context, request: RunRequest, *, door: Door | None = None) -> Ready:
+def make_ready(context: Context, request: RunRequest, *, door: Door | None = None, waits: bool = False) -> Ready:
     """Check the request, begin to take its code, stage its data, and open the door.
 
-    `door` is one that is already connecting (kit.flows.run.dial).
+    `door` is one that is already connecting (kit.flows.run.dial). `waits`: the run joins the line.
     """
     earlier = None
     if request.again:
@@ -77,8 +79,9 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         if earlier is not None and earlier.get("image") != cluster.image:
             text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
             context.reporter.report(Warned(text=text))
-        hosts = _without_cordoned(context, selected, door, named=request.hosts is not None)
+        hosts, cordons = _without_cordoned(selected, door, named=request.hosts is not None, waits=waits)
         nodes = [node_of(host, cluster) for host in hosts]
+        later = _cordoned(context, selected, cordons, cluster, waits=waits)
     except BaseException:
         door.close()
         raise
@@ -90,6 +93,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         code=code,
         by=by,
         exclusive=cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE,
+        cordoned=later,
     )
 
 
@@ -191,18 +195,36 @@ def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | No
     return Taken(source, context.reporter, context) if source else None
 
 
-def _without_cordoned(context: Context, selected: Sequence[Host], door: Door, *, named: bool) -> Sequence[Host]:
-    """Return the hosts on which a new run may be placed. Warn about the others."""
+def _without_cordoned(
+    selected: Sequence[Host], door: Door, *, named: bool, waits: bool
+) -> tuple[Sequence[Host], Sequence[Cordon]]:
+    """Return the hosts on which a new run may be placed now, and the cordons of the others."""
     if not door.cordons:
-        return selected
+        return selected, ()
     from kit.plan.queue import answers, cordons  # noqa: PLC0415  (only where hosts are cordoned)
 
     with answer_of(door.host, "its list of cordoned hosts"):
         out = answers.cordons(door.cordons)
-    usable, left_out = cordons.usable(selected, out, named=named)
-    for cordon in left_out:
-        context.reporter.report(Warned(text=f"{cordons.text(cordon)}; the run does not use it"))
-    return usable
+    return cordons.usable(selected, out, named=named, waits=waits)
+
+
+def _cordoned(
+    context: Context, selected: Sequence[Host], out: Sequence[Cordon], cluster: ClusterRecord, *, waits: bool
+) -> Sequence[Node]:
+    """Return the cordoned hosts that a run in line may use later. Report what happens to all of them."""
+    if not out:
+        return ()
+    from kit.plan.queue import cordons  # noqa: PLC0415  (only where hosts are cordoned)
+
+    deployed = {node.name for node in cluster.nodes}
+    for cordon in out:
+        if waits and cordon.host in deployed:
+            text = f"{cordons.text(cordon)}; the run may use it after: kit hosts uncordon {cordon.host}"
+            context.reporter.report(Note(text=text))
+        else:
+            context.reporter.report(Warned(text=f"{cordons.text(cordon)}; the run does not use it"))
+    names = {cordon.host for cordon in out} & deployed
+    return [node_of(host, cluster) for host in selected if waits and host.name in names]
 
 
 def node_of(host: Host, cluster: ClusterRecord) -> Node:

@@ -11,16 +11,17 @@ from kit.model.queue import Cordon
 
 
 def usable(
-    hosts: Sequence[Host], cordons: Sequence[Cordon], *, named: bool
+    hosts: Sequence[Host], cordons: Sequence[Cordon], *, named: bool, waits: bool = False
 ) -> tuple[Sequence[Host], tuple[Cordon, ...]]:
     """Return the hosts on which a new run may be placed, and the cordons of the others.
 
     `named`: the command line names the hosts. Raises NotReadyError if one of those is cordoned, or if none is left.
+    `waits`: the run joins the line, where it can wait for cordoned hosts, so none must be left.
     """
     by_host = {cordon.host: cordon for cordon in cordons}
     out = tuple(by_host[host.name] for host in hosts if host.name in by_host)
     left = [host for host in hosts if host.name not in by_host]
-    if out and (named or not left):
+    if out and (named or not (left or waits)):
         raise refusal(out)
     return left, out
 

@@ -151,7 +151,7 @@ def test_a_deploy_after_a_run_joined_says_its_slots(tmp_path: Path) -> None:
 
 
 def test_ranks_with_gpus_for_themselves_need_a_slot_for_each_gpu_also_later(tmp_path: Path) -> None:
-    share = {"request": {"env": {fill.SHARE: "2"}}}
+    share: dict[str, Any] = {"request": {"env": {fill.SHARE: "2"}}}
     view = view_of(tmp_path, {"slots": 8, "gpus": 8}, waiting(8, **share), waiting(4), waiting(8, **share))
     needs = {run.id: run.need.hosts for run in view.waiting}
     assert needs == {"r1": ("gpu1",), "r2": ("gpu1",), "r3": ("gpu1",)}
