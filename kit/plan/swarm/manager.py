@@ -69,7 +69,7 @@ def role_changes(steps: Sequence[tuple[str, Step]], cluster: str, head: HostFact
 
 
 def leavers(steps: Sequence[tuple[str, Step]], head: HostFacts) -> list[str]:
-    """Return the IDs of nodes whose tasks one of the steps (host, step) ends, because their hosts left the hosts file: kit observes none.
+    """Return the IDs of nodes whose tasks one of the steps (host, step) ends: their hosts left the hosts file.
 
     Leave out nodes that are down: their tasks end in any case.
     """
