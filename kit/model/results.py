@@ -81,11 +81,13 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class RunFolder(Struct, frozen=True, kw_only=True):
     """The folder of one run on one host: bytes of what its ranks made, and of its record and log (`log`).
 
-    `files` counts what the ranks made.
+    `files` counts what the ranks made. `began` is when the run started, in the form of ids (20261121-101500, UTC), or
+    '' on hosts without its record.
     """
 
     id: str
     live: bool = False
+    began: str = ""
     files: int = 0
     output: int = 0
     checkpoints: int = 0

@@ -641,6 +641,15 @@ def test_a_run_goes_from_all_hosts(context: Context, hosts: Path) -> None:
     assert [path.name for path in hosts.glob("*/lab/var/runs/*")] == [OTHER]
 
 
+def test_by_age_a_run_is_as_old_as_its_start(context: Context, hosts: Path) -> None:
+    # The ids are days old. One of the two runs waited in line, and has just started.
+    (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text("{}")
+    (hosts / "gpu1/lab/var/runs" / RUN / "end.json").write_text("{}")
+    result = remove_runs(context, [], older_s=3600, dry_run=True, confirm=lambda _: pytest.fail("asked"))
+    assert result is not None
+    assert [run.id for run in result.runs] == [OTHER]
+
+
 def test_nothing_goes_without_consent_or_with_a_host_away(context: Context, fleet: Fleet, hosts: Path) -> None:
     before = sorted(hosts.rglob("*"))
     assert remove_runs(context, [RUN], older_s=None, dry_run=False, confirm=lambda _: False) is None

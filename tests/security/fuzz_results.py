@@ -40,8 +40,8 @@ SAMPLES: tuple[bytes, ...] = (
     b'["d", "output", 493]\n["f", "output/model.h5", 12345, 1700000000000000000, false]\n'
     b'["l", "output/best", "model.h5"]\n["s", "output/socket"]\n["e", "output/deep", "Permission denied"]\n'
     b'["f", "log", 99, 1700000000000000000, false]\n{"end": true}\n',
-    b'{"id": "20261121-101500-3fa2", "live": false, "files": 3, "output": 5, "checkpoints": 3, "work": 0, "log": 5}\n'
-    b'{"end": true}\n',
+    b'{"id": "20261121-101500-3fa2", "live": false, "files": 3, "output": 5, "checkpoints": 3, "work": 0, "log": 5, '
+    b'"began": "20261121-101500"}\n{"end": true}\n',
     b'{"id": "20261121-101500-3fa2", "live": true}\n{"end": true}\n',
     b'{"id": "20261121-101500-3fa2", "removed": 12}\n{"end": true}\n',
     b'{"id": "20261121-101500-3fa2", "error": "Device or resource busy"}\n{"end": true}\n',

@@ -41,7 +41,7 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
         for run in value.runs
     ]
     header = ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND")
-    # The id has the time of the start.
+    # A narrow terminal shows no age: the id has the time of the start, or that of joining the line.
     return table(rows, header, width=width, flexible=("COMMAND", "HOSTS"), drop=("AGE", "TOOK", "COMMAND", "NP"))
 
 

@@ -53,8 +53,21 @@ def chosen(survey: Survey, words: Sequence[str], *, older_than: str | None = Non
             hint="wait for it (kit wait) or stop it (kit stop)",
         )
     if older_than is not None:
-        ids += [run for run in runs if _STAMP.match(run) and run[:15] < older_than and run not in survey.living]
+        began = _began(survey)
+        ids += [run for run in runs if began[run] and began[run] < older_than and run not in survey.living]
     return tuple(runs[run] for run in dict.fromkeys(ids))
+
+
+def _began(survey: Survey) -> dict[str, str]:
+    """Return when each run began, as ids have it; '' if nobody knows.
+
+    The id has the time at which the run was planned. It may then have waited for hours.
+    """
+    began: dict[str, str] = {}
+    for folder in (folder for folders in survey.folders.values() for folder in folders):
+        stamp = folder.id[:15] if _STAMP.match(folder.id) else ""
+        began[folder.id] = max(began.get(folder.id, ""), stamp, folder.began if stamp else "")
+    return began
 
 
 def named(word: str, runs: Mapping[str, object]) -> str:

@@ -30,6 +30,7 @@ _MOST_PATH, _MOST_NAME = 3000, 255
 # Times in ns that the system accepts for a file.
 TIMES = (-(2**63), 2**63 - 1)
 _ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
+_STAMP = re.compile(r"[0-9]{8}-[0-9]{6}")
 _NO_PYTHON = 127
 
 
@@ -71,6 +72,7 @@ class _Run(Struct, frozen=True, kw_only=True):
 
     id: str
     live: bool
+    began: str = ""
     files: int = 0
     output: int = 0
     checkpoints: int = 0
@@ -96,6 +98,8 @@ def _runs(done: Completed, transport: Transport) -> Iterator[_Run]:
             run: _Run = decode(line, _Run, most=_LINE)
             for count in (run.files, run.output, run.checkpoints, run.work, run.log):
                 _check(count, 0, MOST, line)
+            if run.began and not _STAMP.fullmatch(run.began):
+                raise OddAnswer("this is not the time of a start", line)
             # Other folders are no runs.
             if _ID.fullmatch(run.id):
                 yield run

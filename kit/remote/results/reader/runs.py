@@ -5,14 +5,17 @@ import os
 import re
 import subprocess
 import sys
+import time
 from typing import Dict
 
 from .lists import entries
-from .living import file_size, lives
+from .living import changed, file_size, lives
 from .mounts import mounts
 from .paths import FOLDER, opened, say, text
 
 MADE = ("output", "checkpoints", "work")
+# Ranks of root may set any time.
+LATEST = 2.0**36
 ID = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
@@ -30,7 +33,8 @@ def survey(cluster: str, below: str, sized: bool = True) -> None:
             fd = os.open(name, FOLDER, dir_fd=runs)
         except OSError:
             continue
-        say(dict(sizes(fd) if sized else {}, id=text(os.fsencode(name)), live=lives(fd)))
+        measured = dict(sizes(fd), began=began(fd)) if sized else {}
+        say(dict(measured, id=text(os.fsencode(name)), live=lives(fd)))
         os.close(fd)
     say({"end": True})
 
@@ -49,6 +53,15 @@ def sizes(run: int) -> Dict[str, int]:
             if entry[0] == "f":
                 result[kind] += entry[2]
     return result
+
+
+def began(run: int) -> str:
+    """Return when the run started, in the form of ids: a run that waited got its id before. Return '' without a record.
+
+    The record is written at the start, and keeps its time when it changes.
+    """
+    at = changed(run, "record.json")
+    return "" if at is None or not 0 <= at < LATEST else time.strftime("%Y%m%d-%H%M%S", time.gmtime(at))
 
 
 def remove(cluster: str, below: str) -> None:

@@ -45,6 +45,13 @@ def test_runs_are_chosen_by_the_beginning_of_an_id_or_by_age() -> None:
     assert [run.id for run in folders.chosen(SURVEY, [], older_than="20261201-000000")] == [OLD, NEW]
 
 
+def test_a_run_that_waited_in_line_is_as_old_as_its_start() -> None:
+    waited = RunFolder(id=OLD, began="20261121-090000", checkpoints=9)
+    survey = Survey(folders={"gpu1": (waited,), "gpu2": (RunFolder(id=OLD, output=1),)}, failures={})
+    assert folders.chosen(survey, [], older_than="20261121-000000") == ()
+    assert [run.id for run in folders.chosen(survey, [], older_than="20261121-100000")] == [OLD]
+
+
 @pytest.mark.parametrize(("word", "message"), [("2027", "no run '2027'"), ("20261121", "the beginning of 2 runs")])
 def test_a_word_must_mean_one_run(word: str, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -53,11 +53,24 @@ def living(run: Path) -> Iterator[None]:
 
 def test_the_survey_counts_what_runs_made(cluster: Path) -> None:
     (one,) = lines("survey", str(cluster), RUNS)
-    assert one == {"id": RUN, "live": False, "files": 3, "output": 5, "checkpoints": 3, "work": 0, "log": 5}
+    counts = {"files": 3, "output": 5, "checkpoints": 3, "work": 0, "log": 5}
+    assert one == {"id": RUN, "live": False, "began": "", **counts}
     with living(cluster / RUNS / RUN):
         assert lines("survey", str(cluster), RUNS)[0]["live"] is True
         (cluster / RUNS / RUN / "end.json").touch()
         assert lines("survey", str(cluster), RUNS)[0]["live"] is False
+
+
+def test_a_run_began_when_its_record_was_written(cluster: Path) -> None:
+    record = cluster / RUNS / RUN / "record.json"
+    record.write_text("{}")
+    os.utime(record, (1_795_255_200, 1_795_255_200))
+    assert lines("survey", str(cluster), RUNS)[0]["began"] == "20261121-100000"
+    os.utime(record, (-5, -5))
+    assert lines("survey", str(cluster), RUNS)[0]["began"] == ""
+    record.unlink()
+    record.symlink_to(cluster / RUNS / RUN / "log")
+    assert lines("survey", str(cluster), RUNS)[0]["began"] == ""
 
 
 def test_a_host_without_runs_has_none(tmp_path: Path) -> None:
