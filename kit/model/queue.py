@@ -7,6 +7,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from kit.model.run import Member
+
 # How the run after which another one starts must have ended.
 How = Literal["ok", "failed", "any"]
 # Why a run waits. new: the head has not looked at it yet. never: a run after which it starts did not end that way.
@@ -54,14 +56,6 @@ class Reason(Struct, frozen=True, kw_only=True):
     more: int = 0
     out: tuple[tuple[str, Out], ...] = ()
     text: str = ""
-
-
-class Member(Struct, frozen=True, kw_only=True):
-    """A run of an array: the array's id, which no run has, its index, and how many runs the array has."""
-
-    of: str
-    index: int
-    size: int
 
 
 class WaitingRun(Struct, frozen=True, kw_only=True):

@@ -101,6 +101,14 @@ class RunUse(Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
+class Member(Struct, frozen=True, kw_only=True):
+    """A run of an array: the array's id, which no run has, its index, and how many runs the array has."""
+
+    of: str
+    index: int
+    size: int
+
+
 class RunRecord(Struct, frozen=True, kw_only=True):
     """One run. Times are seconds since 1970, by the head's clock.
 
@@ -111,7 +119,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     ranks after the command's own, in their order: servers, then the scheduler. `code` is None for a run without code.
     `exclusive`: the run has the CPUs of its slots for itself. `cpus` and `memory` (bytes) are what its ranks on each
     host may use together; None means no limit. `data` are the data sets that kit staged for it where they were missing.
-    `metrics` is what it used of its hosts; None for a run that was too short or has not ended.
+    `metrics` is what it used of its hosts; None for a run that was too short or has not ended. `array` is None for a
+    run on its own.
     """
 
     id: str
@@ -136,6 +145,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     memory: int | None = None
     data: tuple[str, ...] = ()
     metrics: RunUse | None = None
+    array: Member | None = None
 
     @property
     def np(self) -> int:

@@ -21,6 +21,7 @@ from kit.flows.cluster.down import down
 from kit.flows.queue.cordon import cordon, cordon_broken, rows, uncordon
 from kit.flows.queue.join import join
 from kit.flows.queue.line import change, look
+from kit.flows.run.again import repeat
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.listing import listing
 from kit.flows.run.stop import stop
@@ -28,7 +29,7 @@ from kit.model.doctor import Area, DoctorResult, Finding, Sight
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.queue import After, HostRows, Turn
 from kit.model.result import RunsResult
-from kit.model.run import RunRecord
+from kit.model.run import Member, RunRecord
 from kit.model.values import replace
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
@@ -226,7 +227,23 @@ def test_an_array_is_a_run_for_each_index(line: Line) -> None:
         attach(line.cluster.context(), run, tagged=False)
     assert line.cluster.out == ["3 of 3", "5 of 3", "7 of 3"]
     options = [record["options"]["variables"]["typed"] for record in line.cluster.records]
-    assert options[0] == ["SECRET", "KIT_ARRAY_INDEX", "KIT_ARRAY_SIZE", "KIT_ARRAY_ID"]
+    # Those of the array follow from the record.
+    assert options[0] == ["SECRET"]
+    shown = {run.id: run.array for run in line.listing().runs}
+    assert [(checked_member(shown[run]).index, checked_member(shown[run]).size) for run in runs] == [
+        (3, 3),
+        (5, 3),
+        (7, 3),
+    ]
+    request, _ = repeat(line.cluster.context(), RunRequest(again=runs[1]))
+    array = checked_member(shown[runs[1]]).of
+    wanted = {"KIT_ARRAY_INDEX": "5", "KIT_ARRAY_SIZE": "3", "KIT_ARRAY_ID": array, "SECRET": "s3cret"}
+    assert dict(request.env) == wanted
+
+
+def checked_member(value: Member | None) -> Member:
+    assert value is not None
+    return value
 
 
 def test_an_array_is_changed_and_stopped_as_one(line: Line) -> None:

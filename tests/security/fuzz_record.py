@@ -21,6 +21,7 @@ _RUN = {
     "id": "20261121-101500-3fa2", "cluster": "lab", "image": "kit:1", "command": ["python3", "train.py"],
     "places": [{"node": "gpu1", "address": "10.0.0.1", "ranks": 2, "slots": [0, 1]}], "helpers": [{"role": "server"}],
     "env": ["A"], "by": "ann@laptop", "started": 1763720100.5,
+    "array": {"of": "20261121-101500-0000", "index": 3, "size": 9},
     "code": {"digest": "d" * 64, "folder": "/a", "files": 3, "size": 99, "commit": "c0ffee", "dirty": True},
 }  # fmt: skip
 _END = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 
-from kit.cli.text.run import span
+from kit.cli.text.run import member, span
 from kit.cli.text.table import cut, fitted
 from kit.model.queue import Changed, HostRows, Line, Queued, WaitingRun
 from kit.plan.queue.cordons import text as cordon_text
@@ -34,7 +34,7 @@ def line(value: Line, *, width: int | None = None) -> str:
             str(run.np),
             str(len(run.counts)),
             str(run.priority) if run.priority else "",
-            f"{run.array.of}[{run.array.index}]" if run.array else "",
+            member(run),
             span(now - run.queued),
             run.by,
             why(run),

@@ -6,6 +6,7 @@ import shlex
 import time
 
 from kit.cli.text.table import cut, hosts, table
+from kit.model.queue import WaitingRun
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import Failure, RunRecord
 from kit.model.text import one_line
@@ -22,6 +23,7 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
             "waiting",
             run.np,
             f"{len(run.counts)} of {hosts(run.hosts)}",
+            member(run),
             span(time.time() - run.queued),
             "",
             cut(" ".join(shlex.join(run.command).split()), 40),
@@ -34,15 +36,26 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
             state(run),
             f"{run.np}+{len(run.roles)}" if run.roles else run.np,
             hosts([place.node for place in run.places]),
+            member(run),
             span(time.time() - run.started),
             span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
             cut(" ".join(shlex.join(run.command).split()), 40),
         )
         for run in value.runs
     ]
-    header = ("RUN", "STATE", "NP", "HOSTS", "AGE", "TOOK", "COMMAND")
+    header: tuple[str, ...] = ("RUN", "STATE", "NP", "HOSTS", "ARRAY", "AGE", "TOOK", "COMMAND")
+    at = header.index("ARRAY")
+    if not any(row[at] for row in rows):
+        rows, header = [(*row[:at], *row[at + 1 :]) for row in rows], (*header[:at], *header[at + 1 :])
     # A narrow terminal shows no age: the id has the time of the start, or that of joining the line.
-    return table(rows, header, width=width, flexible=("COMMAND", "HOSTS"), drop=("AGE", "TOOK", "COMMAND", "NP"))
+    return table(
+        rows, header, width=width, flexible=("COMMAND", "HOSTS"), drop=("AGE", "TOOK", "ARRAY", "COMMAND", "NP")
+    )
+
+
+def member(run: RunRecord | WaitingRun) -> str:
+    """Return `20261121-101502-77ab[3]` for a run of an array, with its index. Return '' for another run."""
+    return f"{run.array.of}[{run.array.index}]" if run.array else ""
 
 
 def places(run: RunRecord) -> str:

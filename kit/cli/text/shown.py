@@ -22,6 +22,8 @@ def shown(value: ShownRun) -> str:
     rows.append(("Ranks", _ranks(run)))
     if limits := _limits(run):
         rows.append(("Limits", limits))
+    if run.array:
+        rows.append(("Array", f"{run.array.of}, index {run.array.index}, of {run.array.size} runs"))
     rows.append(("Started", f"{_time(run.started)} by {run.by}"))
     if run.ended:
         rows.append(("Ended", f"{_time(run.ended)}, after {runtext.span(run.ended - run.started)}"))

@@ -14,7 +14,8 @@ from kit.flows.run.environment import sources
 from kit.flows.run.ready import Ready, make_ready, plan_on, with_code
 from kit.model.answer import answer_of, convert
 from kit.model.launch import LaunchPlan, Node, RunRequest
-from kit.model.queue import Member, Queued, Turn
+from kit.model.queue import Queued, Turn
+from kit.model.run import Member
 from kit.model.values import replace
 from kit.plan.queue import entry
 from kit.plan.run import gpus, records
@@ -80,8 +81,8 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
     finally:
         ready.door.close()
     _check_answer(ready.door, answer)
-    for one, plan in launches:
-        remember(plan.run_id, dict(one.env))
+    # The runs of an array have the same values, and the cache has room for a few hundred files.
+    remember(array if turn.array else ids[0], dict(ready.request.env), members=ids if turn.array else ())
     with answer_of(ready.door.host, "its answer about the line"):
         ahead = convert(answer.get("ahead", ready.door.waiting), int)
     return Queued(
@@ -161,7 +162,8 @@ def _entry(
         by=ready.by,
         wait=False,
         code=ready.code.record if ready.code else None,
-        options=kept_options(request, sources(request.env)),
+        # Without the variables of an array, which follow from the record.
+        options=kept_options(request, sources(ready.request.env)),
         exclusive=ready.exclusive,
     )
     return entry.entry(

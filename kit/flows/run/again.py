@@ -20,7 +20,8 @@ def repeat(context: Context, request: RunRequest) -> tuple[RunRequest, Mapping[s
     from kit.remote.run.values import recall  # noqa: PLC0415  (only for --again)
 
     run, fields = stored_run(context, request.again)
+    values = recall(run.id, run.array.of if run.array else "")
     with answer_of(context.inventory.head.name, f"the options of run {run.id}"):
-        request = repeated(request, run, fields.get("options") or {}, values=recall(run.id), environ=os.environ)
+        request = repeated(request, run, fields.get("options") or {}, values=values, environ=os.environ)
     context.reporter.report(Note(text=f"starting run {run.id} again: {shlex.join(request.command)}"))
     return request, fields

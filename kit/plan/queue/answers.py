@@ -8,8 +8,8 @@ from typing import Any, Literal, cast
 from msgspec import Struct, field
 
 from kit.model.answer import OddAnswer, convert
-from kit.model.queue import After, Cordon, How, Kind, Line, Member, Out, Reason, Reserved, WaitingRun
-from kit.model.run import RUN_ID
+from kit.model.queue import After, Cordon, How, Kind, Line, Out, Reason, Reserved, WaitingRun
+from kit.model.run import RUN_ID, Member
 from kit.model.text import one_line
 
 # Limits of what an entry may say: seconds since 1970, and any count.

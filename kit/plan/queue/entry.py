@@ -10,7 +10,8 @@ from typing import Any
 
 from kit.errors import InputError
 from kit.model.launch import LaunchPlan, Node, RunRequest
-from kit.model.queue import Member, Turn
+from kit.model.queue import Turn
+from kit.model.run import Member
 from kit.model.values import asdict
 
 # What a run of an array sees: its index, the number of runs, and the array's id.

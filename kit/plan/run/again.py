@@ -13,6 +13,7 @@ from kit.model.launch import RunRequest
 from kit.model.run import RunRecord
 from kit.model.spec import NcclNetwork
 from kit.model.values import replace
+from kit.plan.queue.entry import array_variables
 
 # Fields of a request, and of its policy. Its `share` and `operator` follow from others.
 _REQUEST = (
@@ -140,7 +141,9 @@ def _env(
     values: Mapping[str, str | None],
     environ: Mapping[str, str],
 ) -> tuple[tuple[str, str | None], ...]:
-    ours = {name for name, _ in request.env}
+    member = array_variables(run.array) if run.array else ()
+    # The record of a run of an array may name the variables of the array as typed: those of earlier versions do.
+    ours = {name for name, _ in (*member, *request.env)}
     typed = [name for name in variables.get("typed", ()) if name not in ours]
     copied = [name for name in variables.get("copied", ()) if name not in ours]
     forwarded = [name for name in variables.get("forwarded", ()) if name not in ours]
@@ -161,7 +164,7 @@ def _env(
             hint=f"write them again: {_written(unknown)}",
         )
     old = [(name, values[name]) for name in typed] + [(name, None) for name in (*copied, *forwarded)]
-    return (*old, *request.env)
+    return (*member, *old, *request.env)
 
 
 def _written(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from kit.model.answer import OddAnswer, convert, decode
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
-from kit.model.run import Failure, Place, RunCode, RunRecord, RunState, RunUse
+from kit.model.run import RUN_ID, Failure, Member, Place, RunCode, RunRecord, RunState, RunUse
 from kit.model.values import asdict
 from kit.plan.run import encoding
 
@@ -64,6 +64,7 @@ class _Record(Struct, frozen=True, kw_only=True):
     code: _Code | None = None
     exclusive: bool = False
     options: _Shares | None = None
+    array: Member | None = None
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
@@ -236,6 +237,7 @@ def _record(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, live
         memory=run.options.memory if run.options else None,
         data=run.options.data if run.options else (),
         metrics=end.metrics,
+        array=run.array,
     )
 
 
@@ -250,6 +252,10 @@ def _check_limits(run: _Record, end: _Ending) -> None:
         counts += [place.ranks, *place.slots, place.of]
     if run.code is not None:
         counts.append(run.code.files)
+    if run.array is not None:
+        if not RUN_ID.fullmatch(run.array.of):
+            raise OddAnswer("this is not the id of an array", run.array.of or "''")
+        counts += [run.array.index, run.array.size]
     if run.options is not None:
         # Memory in MiB: a host may have more bytes than this.
         counts += [run.options.cpus or 0, (run.options.memory or 0) >> 20]

@@ -9,7 +9,7 @@ import pytest
 from kit.cli.text import run as runtext
 from kit.model.launch import LaunchPlan, Placement
 from kit.model.result import RunResult, RunsResult
-from kit.model.run import Failure, Place, RunRecord
+from kit.model.run import Failure, Member, Place, RunRecord
 from kit.model.values import replace
 from kit.plan.run import diagnose
 from tests.fakes.facts import node
@@ -32,6 +32,14 @@ def rows(*runs: RunRecord) -> list[list[str]]:
 
 def test_no_run() -> None:
     assert runtext.runs(RunsResult(cluster="lab", runs=())) == "Cluster lab has had no run yet."
+
+
+def test_runs_of_an_array_show_their_index() -> None:
+    member = replace(RUN, array=Member(of="20261121-101500-aaaa", index=7, size=9))
+    head, first, second = rows(member, RUN)
+    assert head == ["RUN", "STATE", "NP", "HOSTS", "ARRAY", "AGE", "TOOK", "COMMAND"]
+    assert "20261121-101500-aaaa[7]" in first
+    assert len(second) == len(first) - 1
 
 
 def test_the_table() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from kit.cli.screen.jsonout import shown_run
 from kit.cli.text import shown
 from kit.cli.text.use import use
-from kit.model.run import Failure, HostUse, Place, RunCode, RunRecord, RunUse, ShownRun
+from kit.model.run import Failure, HostUse, Member, Place, RunCode, RunRecord, RunUse, ShownRun
 from kit.model.values import replace
 
 START = 1_800_000_000.0
@@ -99,6 +99,12 @@ def test_what_a_run_may_use_of_each_host() -> None:
     assert limits(exclusive=True) == "the CPUs of its slots, for itself; on each host"
     assert limits(cpus=1, memory=64 << 30) == "1 CPU, 68.72 GB of memory; on each host"
     assert limits(exclusive=True, cpus=8) == "the CPUs of its slots, for itself, 8 CPUs; on each host"
+
+
+def test_a_run_of_an_array() -> None:
+    array = Member(of="20261121-101500-aaaa", index=7, size=9)
+    shown = rows(replace(SHOWN, record=replace(RUN, array=array)))
+    assert shown["Array"] == "20261121-101500-aaaa, index 7, of 9 runs"
 
 
 GIB = 10**9

@@ -37,10 +37,10 @@ from kit.model.datasets import DataListing, DataRow, RemoveDataResult, RemovedDa
 from kit.model.lab import LabGpu, LabGpus, LabHost, LabStatus
 from kit.model.lock import AuditEntry, AuditResult
 from kit.model.plan import HostPlan, Plan, Round, Ship
-from kit.model.queue import Cordon, HostRow, HostRows, Line, Member, Reason, WaitingRun
+from kit.model.queue import Cordon, HostRow, HostRows, Line, Reason, WaitingRun
 from kit.model.result import DownPreview, NodeStatus, PsResult, RunsResult
 from kit.model.results import RemoveRunsResult, RunSize
-from kit.model.run import Place, RunRecord
+from kit.model.run import Member, Place, RunRecord
 from kit.model.timeline import RankTime, TimelineResult
 from kit.model.tune import Machine, Timing, Tried, TuneResult
 from kit.plan.bench.report.compare import compare

@@ -10,7 +10,8 @@ from kit.errors import InputError, NotReadyError
 from kit.model.answer import OddAnswer
 from kit.model.host import Host
 from kit.model.launch import Node, RunPolicy
-from kit.model.queue import After, Cordon, Line, Member, Reason, Turn
+from kit.model.queue import After, Cordon, Line, Reason, Turn
+from kit.model.run import Member
 from kit.model.spec import ClusterSpec
 from kit.plan.queue import answers, cordons
 from kit.plan.queue.entry import array_variables, check_nodes, entry

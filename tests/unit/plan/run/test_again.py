@@ -11,7 +11,7 @@ import pytest
 from kit.errors import InputError
 from kit.model.answer import OddAnswer
 from kit.model.launch import RunPolicy, RunRequest
-from kit.model.run import Place, RunRecord
+from kit.model.run import Member, Place, RunRecord
 from kit.model.values import replace
 from kit.plan.run.again import kept_options, repeated
 
@@ -43,6 +43,16 @@ def test_the_record_keeps_no_value() -> None:
 
 def test_the_same_once_more() -> None:
     assert again(RunRequest(detach=True)) == replace(FIRST, again=RUN.id, detach=True)
+
+
+def test_a_run_of_an_array_keeps_its_index() -> None:
+    run = replace(RUN, array=Member(of="20261121-101500-aaaa", index=7, size=9))
+    ours = {"KIT_ARRAY_INDEX": "7", "KIT_ARRAY_SIZE": "9", "KIT_ARRAY_ID": "20261121-101500-aaaa"}
+    assert dict(again(RunRequest(), run=run).env) == {**dict(FIRST.env), **ours}
+    # What an earlier version kept, on another machine.
+    options = {"variables": {"typed": ["KIT_ARRAY_INDEX", "KIT_ARRAY_SIZE", "KIT_ARRAY_ID"]}}
+    request = RunRequest(env=(("KIT_ARRAY_INDEX", "8"),))
+    assert dict(repeated(request, run, options, values={}, environ={}).env) == {**ours, "KIT_ARRAY_INDEX": "8"}
 
 
 def test_what_the_command_line_sets_wins() -> None:

@@ -130,7 +130,7 @@ def test_a_failure_of_a_newer_head() -> None:
     assert run.failure == Failure(kind="mpirun")
 
 
-@pytest.mark.parametrize("text", ["", "rubbish", "[]", "3"])
+@pytest.mark.parametrize("text", ["", "rubbish", "[]", "3", '{"array": {"of": "../x", "index": 0, "size": 1}}'])
 def test_what_is_no_record(text: str) -> None:
     assert parse(text) is None
 
