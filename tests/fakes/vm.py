@@ -133,6 +133,7 @@ class FakeVM(SwarmScripts):
     # Lines of `runs.py slots`.
     slots: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
+    cordoned: bool = False
     # What the reader of kit doctor reads, by the words of the read: `file /etc/hosts`. None: no python3.
     reads: dict[str, Any] = field(default_factory=dict)
     python: str | None = "3.13.5"
@@ -221,6 +222,7 @@ class FakeVM(SwarmScripts):
             "client_key": _public(below, "ssh/id_ed25519"),
             "record": below["cluster.json"][0].decode().splitlines() if "cluster.json" in below else [],
             "plugins": sorted(self._plugins(folder)),
+            "cordoned": ["yes"] if self.cordoned else [],
             "living": self.living,
             "waiting": self.waiting,
             "udp": [],

@@ -393,6 +393,27 @@ def test_the_head_does_not_move_away_from_its_line(
     assert "moved 2 waiting runs from gpu1 to gpu2" in [note.text for note in reporter.of(Note)]
 
 
+def test_cordons_follow_the_head_without_force(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    fleet["gpu1"].cordoned = True
+    moved: list[str] = []
+
+    def move(_: object, old: Host) -> int:
+        moved.append(old.name)
+        return 0
+
+    monkeypatch.setattr("kit.flows.queue.move.move_line", move)
+    assert not deploy(fleet.context(reporter, names=["gpu1", "gpu2"])).changed
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1"]), dry_run=True)
+    assert (moved, reporter.warnings) == ([], [])
+    assert deploy(fleet.context(reporter, names=["gpu2", "gpu1"])).changed
+    assert moved == ["gpu1"]
+    assert "moved the cordons from gpu1 to gpu2" in [note.text for note in reporter.of(Note)]
+    assert reporter.warnings == []
+
+
 def test_a_head_that_left_the_hosts_file_is_named_with_what_it_has(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
     assert reporter.warnings == []

@@ -61,6 +61,7 @@ def look(containers: str) -> bytes:
         "client_key": "ssh-ed25519 BBBB kit-lab",
         "record": '{\n "kit": 1\n}',
         "plugins": "0123456789abcdef",
+        "cordoned": "yes",
         "living": "20261121-101500-3fa2\nby-hand-7",
         "waiting": "20261121-101501-3fa2",
         "end": "",

@@ -329,12 +329,17 @@ def test_only_runs_with_a_file_wait_in_line(vm: RealMachine, runs: Path) -> None
     for name in (f"{GOOD}.json", "..json", ".state.json", "x.json", f"{HOSTILE}.json.new", f"{HOSTILE}.jsan"):
         (line / name).write_text("{}")
     assert in_time(vm, "runs", vm.folder, "waiting").decode().split() == [GOOD]
+    assert in_time(vm, "runs", vm.folder, "cordoned") == b""
+    (line / ".cordons.json").write_text('{"gpu1": {}}')
+    assert in_time(vm, "runs", vm.folder, "cordoned") == b"yes\n"
     seen = in_time(vm, "observe", vm.folder, "kit:1", "state").decode()
     assert seen.partition("@@ waiting\n")[2].splitlines()[0] == GOOD
+    assert seen.partition("@@ cordoned\n")[2].splitlines()[0] == "yes"
     # A rank of root can put a link there.
     line.rename(runs / "elsewhere")
     line.symlink_to(runs / "elsewhere")
     assert in_time(vm, "runs", vm.folder, "waiting") == b""
+    assert in_time(vm, "runs", vm.folder, "cordoned") == b""
 
 
 # One definition of the names

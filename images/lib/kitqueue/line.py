@@ -147,6 +147,11 @@ def _write_for_good(path: str, value: object) -> None:
         with contextlib.suppress(OSError):
             os.unlink(path + ".new")
         raise
+    _keep_folder(path)
+
+
+def _keep_folder(path: str) -> None:
+    """Let what became of the file's name outlive a power cut. Raises OSError."""
     above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(above)
@@ -200,5 +205,11 @@ def cordons(root: Optional[str] = None) -> Dict[str, Any]:
 
 
 def write_cordons(value: Mapping[str, Any], root: Optional[str] = None) -> None:
-    """Raises OSError."""
-    _write_for_good(_path(".cordons.json", root), value)
+    """Write the cordons. Without any, remove the file, which needs no space on the disk. Raises OSError."""
+    path = _path(".cordons.json", root)
+    if value:
+        _write_for_good(path, value)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    _keep_folder(path)

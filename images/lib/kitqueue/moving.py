@@ -6,8 +6,8 @@ them from the earlier one. A run that is on both heads for a moment starts once:
     how those runs ended for which it waits, because the next head has no record of them
 {"op": "take", "entries": [entry, ...], "cordons": {...}, "head": name}
     {"taken": [ids]}: those that are in line here now, or have started here already; or {"failed": why}
-{"op": "forget", "ids": [...]}
-    {"forgotten": [ids]}
+{"op": "forget", "ids": [...], "cordons": [hosts]}
+    {"forgotten": [ids]}: those that left the line here. The cordons of these hosts go, too; or {"failed": why}
 
 Only root reads the entries, and they have the values of variables, so they pass through kit's memory alone.
 """
@@ -71,4 +71,9 @@ def moved(entry: Mapping[str, Any], head: str) -> line.Entry:
 
 def forget(request: Mapping[str, Any], root: str) -> Dict[str, Any]:
     with line.changing(root):
-        return {"forgotten": [str(run_id) for run_id in request["ids"] if line.remove(str(run_id), root)]}
+        forgotten = [str(run_id) for run_id in request["ids"] if line.remove(str(run_id), root)]
+        gone = request.get("cordons") or []
+        if gone:
+            left = {host: note for host, note in line.cordons(root).items() if host not in gone}
+            line.write_cordons(left, root)
+    return {"forgotten": forgotten}

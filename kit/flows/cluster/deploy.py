@@ -133,7 +133,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _spare_runs(plan, observed)
         lines.spare_line(observed)
     elif dry_run:
-        for old in lines.left_lines(observed):
+        for old in (old for old in lines.left_lines(observed) if old.waiting):
             text = f"{lines.line(old)}; kit deploy --force moves the line to {observed[0].host.name}"
             context.reporter.report(Warned(text=text, hint="see the line: kit queue"))
     return plan

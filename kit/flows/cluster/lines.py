@@ -1,4 +1,4 @@
-"""The line of waiting runs when kit deploy moves the head: it moves, too, or kit says what is left behind."""
+"""The line of waiting runs and the cordons when kit deploy moves the head: they move, too, or kit says what is left."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from kit.model.text import fold
 def spare_line(observed: Sequence[HostFacts]) -> None:
     """Raise NotReadyError if runs wait in line on a host that is no head after this deploy: nobody would start them."""
     for old in left_lines(observed):
-        # Only a head has a record. A line without one was left by an earlier deploy, and this one moves it.
-        if old.record is not None:
+        # Cordons need no --force: no run is lost when they move. Only a head has a record. A line without one was left
+        # by an earlier deploy, and this one moves it.
+        if old.waiting and old.record is not None:
             raise NotReadyError(
                 f"{line(old)}, and this deploy makes {observed[0].host.name} the head; nothing was changed",
                 hint=f"move the line to {observed[0].host.name}: kit deploy --force; or, with the earlier hosts file, "
@@ -25,12 +26,12 @@ def spare_line(observed: Sequence[HostFacts]) -> None:
 
 
 def left_lines(observed: Sequence[HostFacts]) -> list[HostFacts]:
-    """Return the hosts that are no head after this deploy, and where runs wait in line."""
-    return [facts for facts in observed[1:] if facts.waiting]
+    """Return the hosts that are no head after this deploy, and where runs wait in line or that have cordons."""
+    return [facts for facts in observed[1:] if facts.waiting or facts.cordoned]
 
 
 def move_lines(context: Context, left: Sequence[HostFacts]) -> None:
-    """Move the runs in line to the head. If that fails, warn: they stay where they are, and the next deploy tries."""
+    """Move the runs in line and the cordons to the head. If that fails, warn: they stay, and the next deploy tries."""
     for old in left:
         from kit.flows.queue.move import move_line  # noqa: PLC0415  (only where the head moves away from a line)
 
@@ -40,14 +41,17 @@ def move_lines(context: Context, left: Sequence[HostFacts]) -> None:
         except Interrupted:
             raise
         except KitError as error:
-            text = f"{line(old)}, and could not be moved to {head}, so they do not start: {error}"
+            text = f"the cordons on {old.host.name} could not be moved to {head}: {error}"
+            if old.waiting:
+                text = f"{line(old)}, and could not be moved to {head}, so they do not start: {error}"
             context.reporter.report(Warned(text=text, hint="when the cause is gone, move them: kit deploy"))
         else:
             if count < len(old.waiting):
                 some = f"{len(old.waiting) - count} of the runs in line on {old.host.name}"
                 text = f"{some} stay there, because their files are damaged"
                 context.reporter.report(Warned(text=text, hint="queue them again: kit run --queue"))
-            context.reporter.report(Note(text=f"moved {count} waiting runs from {old.host.name} to {head}"))
+            what = f"{count} waiting runs" if old.waiting else "the cordons"
+            context.reporter.report(Note(text=f"moved {what} from {old.host.name} to {head}"))
 
 
 def line(old: HostFacts) -> str:

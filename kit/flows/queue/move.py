@@ -37,7 +37,10 @@ class _Head:
 
 
 def move_line(context: Context, old: Host) -> int:
-    """Move the runs in line on an earlier head, which is a node by now. Return how many. Raises KitErrors."""
+    """Move the runs in line on an earlier head, which is a node by now, and its cordons.
+
+    Return how many runs. Raises KitErrors.
+    """
     name = context.spec.name
     head = context.inventory.head
     return move(
@@ -54,10 +57,13 @@ def move(old: Asks, new: Asks) -> int:
         with answer_of(old.host, "its line of runs"):
             entries = convert(given.get("entries"), list[Entry])
             cordons = convert(given.get("cordons", {}), dict[str, Any])
-        if not entries:
+        if not entries and not cordons:
             return count
         taken = _ids(new, new.ask({"op": "take", "entries": entries, "cordons": cordons, "head": new.host}), "taken")
-        forgotten = _ids(old, old.ask({"op": "forget", "ids": taken}), "forgotten")
+        # Cordons that stay there would come back with a later deploy, also those that somebody has ended meanwhile.
+        forgotten = _ids(old, old.ask({"op": "forget", "ids": taken, "cordons": [*cordons]}), "forgotten")
+        if not entries:
+            return count
         if not forgotten:
             raise StepError("its runs in line cannot be removed", host=old.host)
         count += len(forgotten)

@@ -157,6 +157,7 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
         python=_version(system.get("python")) or None,
         living=tuple(filter(_is_run, sections.get("living", ()))),
         waiting=tuple(filter(RUN_ID.fullmatch, sections.get("waiting", ()))),
+        cordoned=bool(sections.get("cordoned")),
         listening=frozenset(_listener(word) for word in sections.get("listening", ())),
         udp=frozenset(_listener(word) for word in sections.get("udp", ())),
         absent=frozenset(sections.get("absent", ())),

@@ -178,3 +178,15 @@ def waiting(top: str, below: str) -> "list[str]":
         return [name[:-5] for name in names_in(line, lambda name: name[-5:] == ".json" and is_run(name[:-5]))]
     finally:
         os.close(line)
+
+
+def cordoned(top: str, below: str) -> "list[str]":
+    """Return `yes` if hosts are cordoned. Without any, the file is missing or has `{}`."""
+    try:
+        line = open_folder(top, below + "/.queue")
+    except OSError:
+        return []
+    try:
+        return ["yes"] if file_size(line, ".cordons.json") > len("{}") else []
+    finally:
+        os.close(line)

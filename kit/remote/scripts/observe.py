@@ -19,7 +19,7 @@ if MYPY:
 
     from kit.remote.scripts.command import Command
     from kit.remote.scripts.engine import Request, Unfit, engine_sections, usual_engine, wait_for_compose
-    from kit.remote.scripts.folder import living, waiting
+    from kit.remote.scripts.folder import cordoned, living, waiting
     from kit.remote.scripts.kernel import addresses, default_routes, entries, lines_of, listening, rdma, system
     from kit.remote.scripts.sections import section
 else:
@@ -177,6 +177,8 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
         *engine,
         *(swarm_sections() if wanted == "swarm" else ()),
         *folder_sections(folder),
+        section("cordoned"),
+        *cordoned(folder, "var/runs"),
         section("living"),
         *living(folder, "var/runs"),
         section("waiting"),

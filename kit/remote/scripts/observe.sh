@@ -159,10 +159,14 @@ by_client() {
     section plugins
     for one in plugins/*; do [ ! -d "$one" ] || [ -L "$one" ] || echo "${one##*/}"; done
   fi
-  # The active runs. Only their ids may come from where ranks can write, even if a container prints them.
-  section living
   # shellcheck disable=SC2034  # read_runs reads it
   patience=10
+  section cordoned
+  if [ -d "$folder/var" ]; then
+    read_runs "$folder" cordoned 2>/dev/null | head -c 64 | grep -x yes | head -n 1
+  fi
+  # The active runs. Only their ids may come from where ranks can write, even if a container prints them.
+  section living
   if [ -d "$folder/var" ]; then
     # A line without an end would fill the VM's memory: grep keeps a whole line.
     read_runs "$folder" living 2>/dev/null | head -c 65536 |

@@ -6,6 +6,7 @@ Arguments: TOP BELOW OPERATION [WORD]... The runs are in TOP/BELOW; only root ca
                     that waits in line: queued (without values of variables) and reason; then {"end": true}
     living          a line for each active run and each active mark of ranks that somebody started by hand
     waiting         a line for each run that waits in line
+    cordoned        a line `yes` if hosts are cordoned
     states          a line `living ID` or `over ID` for each run
     slots           a line of JSON for each active run: id, and places, each with its node and slots
     read RUN NAME   the content of one file of a run
@@ -22,6 +23,7 @@ if MYPY:
     from typing import Any, Dict
 
     from kit.remote.scripts.folder import (
+        cordoned,
         is_run,
         lives,
         living,
@@ -127,8 +129,8 @@ def read_run(runs: int, name: str, file: str) -> None:
 
 
 def main(top: str, below: str, operation: str, *words: str) -> None:
-    if operation in ("living", "waiting"):
-        names = living(top, below) if operation == "living" else waiting(top, below)
+    if operation in ("living", "waiting", "cordoned"):
+        names = {"living": living, "waiting": waiting, "cordoned": cordoned}[operation](top, below)
         print("".join("%s\n" % name for name in names), end="")
         return
     try:

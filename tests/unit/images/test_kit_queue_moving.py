@@ -79,6 +79,20 @@ def test_the_line_moves_with_its_order_its_cordons_and_what_it_waits_for(heads: 
         (old.head.folder / "gates" / run).write_text("0")
 
 
+def test_cordons_move_where_nobody_waits(heads: tuple[Line, Line]) -> None:
+    old, new = heads
+    old.ask("cordon", hosts=["gpu1", "gpu3"], why="slow", by="me")
+    with pytest.raises(StepError, match="No space left"):
+        move(Far(old, "gpu2"), Far(new, "gpu1", refuses="take"))
+    assert move(Far(old, "gpu2"), Far(new, "gpu1")) == 0
+    assert [*new.ask("line")["cordons"]] == ["gpu1", "gpu3"]
+    # What stayed there would undo this with the next deploy.
+    new.ask("uncordon", hosts=["gpu1"])
+    assert move(Far(old, "gpu2"), Far(new, "gpu1")) == 0
+    assert [*new.ask("line")["cordons"]] == ["gpu3"]
+    assert not (old.head.runs / ".queue" / ".cordons.json").exists()
+
+
 def test_a_long_line_moves_in_parts(heads: tuple[Line, Line], monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = heads
     ids = old.queue(*(old.entry(1, held=True) for _ in range(3)))

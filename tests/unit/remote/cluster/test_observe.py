@@ -60,6 +60,7 @@ def test_runs_that_go_on() -> None:
         "20261121-101500-3fa2", "20261121-101501-0000",
     )  # fmt: skip
     assert seen().living == seen().waiting == ()
+    assert (seen().cordoned, seen(cordoned="yes").cordoned) == (False, True)
     assert seen(waiting="20261121-101500-3fa2\nby-hand-7\n../x").waiting == ("20261121-101500-3fa2",)
 
 
