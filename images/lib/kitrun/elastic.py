@@ -88,6 +88,8 @@ class ElasticAttempt(Attempt):
         self._looked_at_hosts = 0.0
         # The hosts of the present world.
         self._there = [str(place["node"]) for place in self.launch.places]
+        # Whether the record lacks this world.
+        self._unnoted = False
         self._over: Dict[str, Any] = {}
 
     def _hold_port(self, _: Dict[str, str]) -> "Optional[socket.socket]":
@@ -143,6 +145,8 @@ class ElasticAttempt(Attempt):
         if now - self._looked_at_hosts < LOOK_S:
             return
         self._looked_at_hosts = now
+        if self._unnoted:
+            self._note_world(self._there)
         known = {node.name for node in self.nodes}
         for place in self._places():
             if place["node"] not in known:
@@ -169,13 +173,16 @@ class ElasticAttempt(Attempt):
 
     def _note_world(self, hosts: Sequence[str]) -> None:
         """Write down where ranks are. The slots of dropped hosts are free when no rank is there."""
-        with store.starting(self._root):
+        self._unnoted = True
+        # On a full disk, the next look tries again.
+        with contextlib.suppress(OSError), store.starting(self._root):
             record = self.run.record
             if record is None:
                 return
             places = desk.in_world(record["places"], hosts)
             if places != record["places"]:
                 self.run.change_places(places)
+            self._unnoted = False
 
     # Loop
 

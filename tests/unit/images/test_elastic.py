@@ -517,6 +517,22 @@ def test_a_lost_host_that_is_dropped_gives_its_slots_back_at_once(make_head: Mak
     assert door.story().ending["stopped"]
 
 
+def test_a_full_disk_of_the_head_ends_no_run_at_a_reset(make_head: MakeHead) -> None:
+    head = make_head(elastic_LOOK_S=0.05)
+    head.ssh()
+    # No record can be written where a folder has the name of the new file.
+    blocked = f"start = words()['start']\nos.mkdir('{head.runs}/%s/record.json.new' % start['run'])"
+    begin = FAKE.replace('start = words()["start"]', blocked)
+    door, answer = elastic_run(head, 'while words() != {"stop": True}: pass', begin=begin)
+    until(lambda: b'"reset"' in head.log())
+    folder = head.runs / answer["started"]
+    assert "out" not in json.loads((folder / "record.json").read_text())["places"][1]
+    (folder / "record.json.new").rmdir()
+    until(lambda: json.loads((folder / "record.json").read_text())["places"][1].get("out"))
+    door.stop(grace=0.0)
+    assert door.story().ending["stopped"]
+
+
 FIRST = (3, "gpu3", 9)
 LOST = (2, "gpu2", crew.BROKEN)
 
