@@ -63,6 +63,7 @@ class WaitingRun(Struct, frozen=True, kw_only=True):
 
     `counts` are the slots that it needs on each host, and `hosts` are those that it may get. `limit` is its --timeout
     in seconds, or None. `by` is user@machine of the person who queued it. `array` is None for a run on its own.
+    `data` are the data sets of its --data.
     """
 
     id: str
@@ -76,6 +77,7 @@ class WaitingRun(Struct, frozen=True, kw_only=True):
     limit: float | None = None
     after: tuple[After, ...] = ()
     array: Member | None = None
+    data: tuple[str, ...] = ()
     reason: Reason = field(default_factory=Reason)
 
 

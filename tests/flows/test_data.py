@@ -605,6 +605,24 @@ def test_rm_refuses_while_a_run_is_active(
     assert hosts.files("gpu1")
 
 
+def test_rm_refuses_what_a_run_in_line_needs(hosts: StagingHosts, context: Context) -> None:
+    fill(hosts)
+    line = hosts.root("gpu1") / "opt/kit/lab/var/runs/.queue"
+    line.mkdir(parents=True)
+    for run, data in (("20261121-101500-3fa2", "images"), ("20261121-101500-3fa3", "old")):
+        entry = {"id": run, "place": 1, "need": {"counts": [1], "hosts": ["gpu1"]}, "data": [data]}
+        (line / f"{run}.json").write_text(json.dumps(entry))
+    with pytest.raises(NotReadyError) as caught:
+        remove_data(context, ["images"], dry_run=False, confirm=agree)
+    text = "the run 20261121-101500-3fa2 waits in line and needs images; nothing was removed"
+    assert caught.value.message == text
+    assert "kit queue rm 20261121-101500-3fa2" in (caught.value.hint or "")
+    assert hosts.files("gpu1")
+    (line / "20261121-101500-3fa2.json").unlink()
+    remove_data(context, ["images"], dry_run=False, confirm=agree)
+    assert hosts.files("gpu1") == {}
+
+
 def test_stop_ends_the_staging_that_runs(hosts: StagingHosts, context: Context) -> None:
     assert stop(context, "images").id == ""
     run_stager(hosts, context)

@@ -11,7 +11,7 @@ from kit.plan.queue import answers
 _ENTRY = (
     b'{"id":"20261121-101500-3fa2","place":4,"priority":1,"need":{"counts":[2,1],"hosts":["gpu1","gpu2"]},"np":3,'
     b'"limit":60.0,"after":[["20261121-101400-3fa2","ok"]],"held":false,"queued":1763720200.5,"by":"ann@pc",'
-    b'"command":["python","train.py"],"array":{"of":"20261121-101500-3fa1","index":3,"size":9}}'
+    b'"command":["python","train.py"],"array":{"of":"20261121-101500-3fa1","index":3,"size":9},"data":["images"]}'
 )
 _REASON = b'{"kind":"slots","ids":["20261121-101400-3fa2"],"at":1763720260.0}'
 

@@ -28,7 +28,7 @@ from kitqueue import line, moving, words
 # What an entry has for those who look at the line. Its request has the values of variables.
 SHOWN = (
     "id", "place", "priority", "need", "share", "np", "limit", "held", "queued", "by", "command", "array", "options",
-    "code",
+    "code", "data",
 )  # fmt: skip
 # The most bytes of the keeper's complaints that stay.
 MOST_COMPLAINTS = 1 << 16

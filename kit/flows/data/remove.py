@@ -10,6 +10,7 @@ from kit.events import HostDone, HostStep, Phase
 from kit.flows.cluster.change import changing
 from kit.flows.context import Context
 from kit.flows.data.hosts import look, spare_runs
+from kit.flows.run.listing import listing
 from kit.model.data import data_folder
 from kit.model.datasets import RemoveDataResult, RemovedData, StopResult
 from kit.model.host import Host
@@ -32,8 +33,8 @@ def remove_data(
 ) -> RemoveDataResult | None:
     """Remove what was staged of these data sets from all hosts. Return None if `confirm` says no.
 
-    Raises an error, and removes nothing, if a host cannot be asked, if one of them is being staged, or if a run is
-    active that could read it.
+    Raises an error, and removes nothing, if a host cannot be asked, if one of them is being staged, if a run is active
+    that could read it, or if a run in line has it in --data.
     """
     cluster = context.spec.name
     hosts = look(context).or_raise("kit data rm")
@@ -73,6 +74,16 @@ def _remove(context: Context, host: Host, sets: Sequence[RemovedData]) -> None:
 
 def _spare_runs(context: Context, sets: Sequence[RemovedData]) -> None:
     spare_runs(context, f"can read {fold(one.name for one in sets)}; nothing was removed")
+    wanted = {one.name for one in sets}
+    # Their data came when they joined the line, and nobody stages it again before they start.
+    waiting = [run for run in listing(context).waiting if wanted.intersection(run.data)]
+    if waiting:
+        ids = ", ".join(run.id for run in waiting[:3]) + (" …" if waiting[3:] else "")
+        needed = fold(sorted(wanted & {name for run in waiting for name in run.data}))
+        raise NotReadyError(
+            f"the run {ids} waits in line and needs {needed}; nothing was removed",
+            hint=f"wait for it (kit wait {waiting[0].id}), or take it out of the line: kit queue rm {waiting[0].id}",
+        )
 
 
 def _staging(name: str) -> NotReadyError:

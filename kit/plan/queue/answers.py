@@ -37,6 +37,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
     after: tuple[tuple[str, str], ...] = ()
     held: bool = False
     array: Member | None = None
+    data: tuple[str, ...] = ()
 
 
 class _Reason(Struct, frozen=True, kw_only=True):
@@ -170,6 +171,7 @@ def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
         limit=entry.limit,
         after=tuple(After(run=run, how=cast("How", how)) for run, how in entry.after),
         array=entry.array,
+        data=entry.data,
         reason=why,
     )
 

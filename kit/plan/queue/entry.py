@@ -84,6 +84,7 @@ def entry(
         "by": start["info"]["by"],
         "command": list(plan.command),
         "code": plan.code,
+        "data": [*(start["info"].get("options") or {}).get("data", ())],
         "exclusive": exclusive,
         "cpus": cpus,
         **({"array": asdict(array)} if array else {}),

@@ -42,7 +42,7 @@ LIST_BYTES = 48 << 20
 READABLE = ("log", "code.diff", "record.json", "end.json")
 CHUNK = 1 << 18
 # What is printed of a run in line, and of how many.
-SHOWN = ("id", "place", "priority", "need", "np", "limit", "after", "held", "queued", "by", "command", "array")
+SHOWN = ("id", "place", "priority", "need", "np", "limit", "after", "held", "queued", "by", "command", "array", "data")
 MOST_IN_LINE = 10000
 
 

@@ -39,7 +39,8 @@ def made(np: int = 6, share: int = 0, **turn: Any) -> dict[str, Any]:
         places=places,
         policy=RunPolicy(operator=None, timeout=60.0),
     )
-    start = start_request(plan, cluster="lab", image="i", head="gpu1", by="me@here", wait=False)
+    options = {"data": ["images"]}
+    start = start_request(plan, cluster="lab", image="i", head="gpu1", by="me@here", wait=False, options=options)
     return entry(plan, start, Turn(**turn), NODES, share=share, exclusive=False, cpus=None)
 
 
@@ -61,6 +62,7 @@ def test_what_the_head_shows_is_what_kit_reads() -> None:
     assert (run.id, run.np, run.counts, run.hosts) == (ID, 6, (4, 2), ("gpu1", "gpu2", "gpu3"))
     assert (run.priority, run.after, run.limit, run.by, run.queued) == (3, after, 60.0, "me@here", 9.0)
     assert run.reason == Reason(kind="slots", runs=("x",), at=70.0)
+    assert run.data == ("images",)
     assert "request" not in desk.shown(waiting)
 
 
