@@ -134,6 +134,34 @@ def test_attach_waits_in_line_first(line: Line) -> None:
     line.cluster.head.nothing_left()
 
 
+def test_a_change_that_the_head_cannot_write_is_an_error(line: Line) -> None:
+    line.holder()
+    one, two = (line.join(np=1)[0] for _ in range(2))
+    # No file can be written where a folder has the name of the new one.
+    (line.cluster.head.runs / ".queue" / f"{two}.json.new").mkdir()
+    with pytest.raises(StepError) as caught:
+        change(line.cluster.context(), "hold", [one, two])
+    assert caught.value.message.startswith(f"{two} could not be changed: ")
+    assert caught.value.message.endswith(f"; changed before that: {one}")
+    assert str(caught.value.hint).startswith("check whether its disk is full: kit ssh gpu1 -- df -h")
+    until(lambda: line.reasons() == {one: "held", two: "slots"})
+    line.open()
+
+
+def test_the_beginning_of_several_ids_is_named_as_such(line: Line) -> None:
+    holder = line.holder()
+    runs = line.join("true", Turn(array=(0, 1)), np=1)
+    line.listing()
+    array = look(line.cluster.context()).runs[0].array
+    assert array is not None
+    for act in (partial(stop, grace_s=None), wait):
+        with pytest.raises(InputError, match="'20' is the beginning of 4 runs: ") as caught:
+            act(line.cluster.context(), "20")
+        named = sorted([holder, *runs, array.of], reverse=True)
+        assert f": {', '.join(named[:3])} …" in caught.value.message
+    line.open()
+
+
 def test_stop_and_rm_take_runs_out_of_the_line(line: Line) -> None:
     line.holder()
     one, two, three = (line.join(np=1)[0] for _ in range(3))

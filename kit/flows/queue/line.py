@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kit.errors import InputError
+from kit.errors import InputError, StepError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.queue.join import check_head
 from kit.flows.run.attach import open_door
 from kit.model.answer import answer_of, convert
 from kit.model.queue import Change, Changed, Line
+from kit.model.text import one_line
 from kit.plan.queue import answers
 from kit.plan.run.records import several
 from kit.remote.run.door import Door
@@ -28,7 +29,8 @@ def change(
     """Change runs in line. `runs` are ids of runs or arrays, or the beginnings of ids.
 
     `door` is one that is already connecting.
-    Raises InputError, before anything is changed, if one of them is not in line.
+    Raises InputError, before anything is changed, if one of them is not in line. Raises StepError if the head cannot
+    write a change: those before it are done.
     """
     line = _line(context, door)
     ids = [_one(line, word) for word in runs]
@@ -36,6 +38,8 @@ def change(
     others: list[str] = []
     for run in ids:
         answer = _ask(context, {"op": "change", "id": run, "how": how, "priority": priority}, None)
+        if "failed" in answer:
+            raise _unchanged(context.inventory.head.name, run, answer["failed"], changed)
         if "changed" not in answer:
             raise not_in_line(run)
         with answer_of(context.inventory.head.name, "its answer about the line"):
@@ -43,6 +47,16 @@ def change(
             others += convert(answer.get("others", []), list[str])
     left = [other for other in dict.fromkeys(others) if other not in changed]
     return Changed(how=how, runs=tuple(dict.fromkeys(changed)), others=tuple(left))
+
+
+def _unchanged(head: str, run: str, why: object, changed: Sequence[str]) -> StepError:
+    """Return the error for a change that the head could not write, with the runs that it changed before."""
+    before = f"; changed before that: {', '.join(map(one_line, changed))}" if changed else ""
+    return StepError(
+        f"{run} could not be changed: {one_line(str(why))}{before}",
+        hint=f"check whether its disk is full: kit ssh {head} -- df -h; see what changed: kit queue",
+        host=head,
+    )
 
 
 def not_in_line(word: str) -> InputError:

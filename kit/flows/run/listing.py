@@ -71,10 +71,15 @@ def stored_run(context: Context, word: str | None) -> StoredRun:
 
 def unknown_run(context: Context, word: str | None) -> Exception:
     """Return the error for a word by which the head finds no run: no id begins with it, or several do."""
-    ids: Sequence[str] = ()
+    ids: list[str] = []
     if word and word != LATEST:
         with suppress(KitError):
-            ids = [run.id for run in listing(context).runs]
+            listed = listing(context)
+            ids = [*(run.id for run in listed.runs), *(run.id for run in listed.waiting)]
+            # The head knows an array by its id as long as one of its runs has not ended.
+            members = [run.array for run in listed.waiting]
+            members += [run.array for run in listed.runs if run.state == "running"]
+            ids += dict.fromkeys(member.of for member in members if member)
     return no_such_run(word, ids)
 
 
