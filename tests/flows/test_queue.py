@@ -267,6 +267,11 @@ def test_an_array_is_a_run_for_each_index(line: Line) -> None:
     array = checked_member(shown[runs[1]]).of
     wanted = {"KIT_ARRAY_INDEX": "5", "KIT_ARRAY_SIZE": "3", "KIT_ARRAY_ID": array, "SECRET": "s3cret"}
     assert dict(request.env) == wanted
+    # The record of an old run goes. Nobody knows how it ended.
+    shutil.rmtree(line.cluster.head.runs / runs[0])
+    with pytest.raises(InputError, match=f"--after {array}: the head knows only 2 of the 3 runs") as caught:
+        line.join(np=1, turn=Turn(after=(After(run=array),)))
+    assert f"--after {array},any" in str(caught.value.hint)
 
 
 def checked_member(value: Member | None) -> Member:

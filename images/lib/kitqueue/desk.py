@@ -2,7 +2,7 @@
 
 {"op": "queue", "entries": [entry, ...]}
     {"queued": [ids], "ahead": how many runs were in line before}, {"unknown": word} if a run waits for another that
-    nobody knows, {"taken": [ids]} if there are runs with these ids, or {"failed": why}. kit.plan.queue has an entry's
+    nobody knows, with {"known": N, "size": N} if it is an array of which runs are missing, {"taken": [ids]} if there are runs with these ids, or {"failed": why}. kit.plan.queue has an entry's
     form. The head adds `place`, `queued` and `limit`, and finds out what the words in `after` mean (kitqueue.words)
 {"op": "line"}
     {"line": [entries without what is secret or long], "state": {...}, "living": [records], "cordons": {...},
@@ -107,7 +107,9 @@ def queue(request: Mapping[str, Any], root: str) -> Answer:
                     there += entries[number - 1 : number] if number else []
                     entry["after"] = words.groups(entry.get("after") or [], there)
             except words.Unknown as error:
-                return {"unknown": error.word}
+                return dict(
+                    {"unknown": error.word}, **({"known": error.known, "size": error.size} if error.size else {})
+                )
         for entry in entries:
             keeper.check(entry, root)
         ahead = line.add(entries, root)

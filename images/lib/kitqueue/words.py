@@ -8,6 +8,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 # The newest run or array.
 LATEST = "latest"
+# How runs must end for which another one waits: in whichever way (kitqueue.order has the others).
+ANY = "any"
 
 Values = Sequence[Mapping[str, Any]]
 
@@ -65,22 +67,35 @@ def _known(values: Values) -> Dict[str, Meant]:
 
 
 class Unknown(Exception):
-    """A run waits for another that nobody knows. `word` is what somebody wrote."""
+    """A run waits for another that nobody knows. `word` is what somebody wrote.
 
-    def __init__(self, word: str) -> None:
+    `size` is how many runs an array has if only `known` of them are known; otherwise 0.
+    """
+
+    def __init__(self, word: str, known: int = 0, size: int = 0) -> None:
         super().__init__(word)
-        self.word = word
+        self.word, self.known, self.size = word, known, size
+
+
+def _size(array: str, values: Values) -> int:
+    """Return how many runs an array has had; 0 for a single run."""
+    sizes = [value["array"].get("size") for value in values if array and array_of(value) == array]
+    return max((size for size in sizes if isinstance(size, int)), default=0)
 
 
 def groups(after: Sequence[Sequence[Any]], values: Values) -> List[List[Any]]:
     """Return [id, how, [ids]] for each [word, how]: the run or array that the word means, and its runs.
 
-    Raises Unknown.
+    Raises Unknown, also for an array of which runs are missing: they have left the line, or their records were removed.
+    Nobody knows how they ended, so only a run that starts however they end may wait for the others.
     """
     made = []
     for word, how, *_ in after:
         found = latest(values) if word == LATEST else meant(str(word), values)
         if found is None:
             raise Unknown(str(word))
+        size = _size(found.array, values) if how != ANY else 0
+        if len(found.ids) < size:
+            raise Unknown(str(word), len(found.ids), size)
         made.append([found.array or found.ids[0], str(how), list(found.ids)])
     return made

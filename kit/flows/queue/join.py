@@ -16,6 +16,7 @@ from kit.model.answer import answer_of, convert
 from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.queue import Queued, Turn
 from kit.model.run import Member
+from kit.model.text import one_line
 from kit.model.values import replace
 from kit.plan.queue import entry
 from kit.plan.run import gpus, records
@@ -193,6 +194,14 @@ def _check_answer(door: Door, answer: object) -> None:
     if "queued" in said:
         return
     unknown = said.get("unknown")
+    known, size = said.get("known"), said.get("size")
+    if isinstance(unknown, str) and isinstance(known, int) and isinstance(size, int):
+        word = one_line(unknown)
+        raise InputError(
+            f"--after {word}: the head knows only {known} of the {size} runs of this array, so it cannot know how all "
+            "of them ended",
+            hint=f"however they ended: --after {word},any; or name the runs that count: kit runs",
+        )
     if isinstance(unknown, str):
         raise InputError(f"--after {unknown}: the head has no such run", hint="list the runs: kit runs; kit queue")
     why = said.get("failed")

@@ -58,6 +58,21 @@ def test_the_latest_in_line_is_newer_than_what_has_started() -> None:
     assert words.latest_in_line([], [old]) is None
 
 
+@pytest.mark.parametrize("how", ["ok", "failed"])
+def test_an_array_of_which_runs_are_missing_is_unknown(how: str) -> None:
+    members = [run(f"m{index}", of="ac", index=index) for index in range(9)]
+    assert words.groups([["ac", how]], members) == [["ac", how, [f"m{index}" for index in range(9)]]]
+    for word in ("ac", "latest"):
+        with pytest.raises(words.Unknown) as caught:
+            words.groups([[word, how]], members[6:])
+        assert (caught.value.word, caught.value.known, caught.value.size) == (word, 3, 9)
+    # One of its runs, and all that are left, have a meaning.
+    assert words.groups([["m7", how], ["ac", "any"]], members[6:]) == [
+        ["m7", how, ["m7"]],
+        ["ac", "any", ["m6", "m7", "m8"]],
+    ]
+
+
 def test_an_array_is_held_moved_and_removed_as_a_whole_or_singly(line: Line) -> None:
     (first,) = line.queue(line.entry(2, 2, 2))
     line.hosts_of(first)
