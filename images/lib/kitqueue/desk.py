@@ -2,8 +2,9 @@
 
 {"op": "queue", "entries": [entry, ...]}
     {"queued": [ids], "ahead": how many runs were in line before}, {"unknown": word} if a run waits for another that
-    nobody knows, with {"known": N, "size": N} if it is an array of which runs are missing, {"taken": [ids]} if there are runs with these ids, or {"failed": why}. kit.plan.queue has an entry's
-    form. The head adds `place`, `queued` and `limit`, and finds out what the words in `after` mean (kitqueue.words)
+    nobody knows, with {"known": N, "size": N} if it is an array of which runs are missing, {"taken": [ids]} if there
+    are runs with these ids, or {"failed": why}. kit.plan.queue has an entry's form. The head adds `place`, `queued`
+    and `limit`, and finds out what the words in `after` mean (kitqueue.words)
 {"op": "line"}
     {"line": [entries without what is secret or long], "state": {...}, "living": [records], "cordons": {...},
     "torn": [ids whose files are damaged]}

@@ -204,9 +204,14 @@ VERBS = (
         operands=(Operand(name="data", help="Names of data sets", complete=candidates.data, many=True),),
         options=(DRY_RUN, MUST_YES, *CLUSTER),
         notes="kit shows what is there, and asks. It removes nothing while the data set is being staged, while a run "
-        "is active on the cluster, or if it cannot reach a host. It never touches the source.",
+        "is active on the cluster, while a run in line has it in --data, or if it cannot reach a host. It never "
+        "touches the source.",
         examples=("kit data rm imagenet", "kit data rm imagenet --dry-run"),
-        exits=(*_EXITS, ("4", "a step failed on a host"), ("5", "a run is active, or it is being staged")),
+        exits=(
+            *_EXITS,
+            ("4", "a step failed on a host"),
+            ("5", "a run is active or waits for it, or it is being staged"),
+        ),
     ),
     Verb(
         words=("data", "stop"),
