@@ -13,7 +13,6 @@ from kit.model.launch import RunRequest
 from kit.model.run import RunRecord
 from kit.model.spec import NcclNetwork
 from kit.model.values import replace
-from kit.plan.queue.entry import array_variables
 
 # Fields of a request, and of its policy. Its `share` and `operator` follow from others.
 _REQUEST = (
@@ -141,7 +140,11 @@ def _env(
     values: Mapping[str, str | None],
     environ: Mapping[str, str],
 ) -> tuple[tuple[str, str | None], ...]:
-    member = array_variables(run.array) if run.array else ()
+    member: tuple[tuple[str, str], ...] = ()
+    if run.array:
+        from kit.plan.queue.entry import array_variables  # noqa: PLC0415  (only for a run of an array)
+
+        member = array_variables(run.array)
     # The record of a run of an array may name the variables of the array as typed: those of earlier versions do.
     ours = {name for name, _ in (*member, *request.env)}
     typed = [name for name in variables.get("typed", ()) if name not in ours]
