@@ -13,6 +13,7 @@ from kit.cli.session import Session
 from kit.errors import UnreachableError
 from kit.remote.engine import sdk
 from kit.remote.ship.spool import Spool
+from tests.fakes.dockers import write_context
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 
@@ -35,6 +36,7 @@ VERBS = (
 def dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
     # The VMs answer, and lack the image: so a deploy needs this machine's engine.
     monkeypatch.setattr(Session, "context", lambda session: Fleet(2).context(session.reporter))
 
@@ -73,6 +75,26 @@ def test_without_docker_host_the_hint_names_the_program_that_starts_one(monkeypa
     assert str(error.hint).endswith("scripts/engine")
 
 
+def test_the_engine_of_dockers_context_is_asked_and_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DOCKER_HOST")
+    write_context(tmp_path, "colima", NOWHERE)
+    (tmp_path / "config.json").write_text('{"currentContext": "colima"}')
+    with pytest.raises(UnreachableError) as caught:
+        sdk.connect()
+    assert caught.value.message == (
+        f"no Docker Engine answers at docker's context colima ({NOWHERE}): No such file or directory"
+    )
+    assert caught.value.hint == "start the engine there, or use another one: docker context use default"
+
+
+def test_a_missing_context_does_not_mean_the_local_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_HOST")
+    monkeypatch.setenv("DOCKER_CONTEXT", "gone")
+    with pytest.raises(UnreachableError, match="docker's context gone does not exist") as caught:
+        sdk.connect()
+    assert "docker context ls; correct or unset DOCKER_CONTEXT" in str(caught.value.hint)
+
+
 def test_a_socket_of_roots_has_another_cause_and_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DOCKER_HOST")
     refused = RuntimeError("Error while fetching server API version")
@@ -82,7 +104,7 @@ def test_a_socket_of_roots_has_another_cause_and_hint(monkeypatch: pytest.Monkey
     assert "usermod -aG docker" in str(error.hint)
 
 
-@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "unix:///dev/null"])
+@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "unix:///dev/null", "ssh://127.0.0.1:1"])
 def test_any_address_without_an_engine_is_that_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(UnreachableError, match=f"no Docker Engine answers at DOCKER_HOST={address}"):

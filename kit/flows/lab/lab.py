@@ -26,7 +26,7 @@ from kit.model.lab import (
 from kit.plan import lab as plan
 from kit.remote.lab import access
 from kit.remote.lab.engine import LabEngine
-from kit.remote.machine import prepare
+from kit.remote.machine import docker_context, prepare
 
 # The pretended GPUs have the numbers of NVIDIA's devices, which a real driver would answer.
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -42,8 +42,8 @@ def _ensure_engine(reporter: Reporter, consent: Consent | None) -> None:
             f"{error.message}\nkit can start one as root, and install the distribution's (docker.io, about 250 MB) if "
             f"it is missing: {command}\nDo that now?"
         )
-        # DOCKER_HOST names an engine that is not ours to install.
-        if os.environ.get("DOCKER_HOST") or consent is None or not consent(question):
+        # DOCKER_HOST and docker's contexts name an engine that is not ours to install.
+        if docker_context.choice(os.environ) or consent is None or not consent(question):
             raise
         failure = prepare.run("engine", on_line=lambda line: reporter.report(Note(text=line)))
         if failure is not None:

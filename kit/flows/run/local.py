@@ -156,9 +156,12 @@ def _run_in_folder(
     from kit.remote.code.working import RunFolder  # noqa: PLC0415
 
     if not engine.is_here:
+        from kit.remote.machine import docker_context  # noqa: PLC0415  (only for this error)
+
+        chosen = docker_context.choice(os.environ)
         raise NotReadyError(
-            "DOCKER_HOST names an engine on another machine, which cannot mount your code",
-            hint="unset DOCKER_HOST, or run without code: kit local --code none",
+            f"{chosen.by if chosen else 'docker'} names an engine on another machine, which cannot mount your code",
+            hint=f"{chosen.undo if chosen else 'use one here'}; or run without code: kit local --code none",
         )
     if ":" in str(folder):
         raise InputError(

@@ -14,10 +14,12 @@ from kit.errors import AnswerError, ImageError, UnreachableError
 from kit.model.answer import MOST, OddAnswer, convert
 from kit.model.host import Login
 from kit.model.image import ImageContent
+from kit.model.registry import RegistryLogin, address_of, full_name
 from kit.remote.engine import sdk
 from kit.remote.engine.build import OnStep, Outcome, build
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.hiccups import nothing_began, persistently
+from kit.remote.machine.credentials import find_login
 from kit.remote.ssh.refusals import dropped, dropped_error
 
 _MOST_ID = 200
@@ -66,6 +68,14 @@ def _image(facts: object) -> EngineImage:
     )
 
 
+def auth_config(login: RegistryLogin | None) -> dict[str, str]:
+    """Return the login as engines expect it. An empty one means none; with None the SDK would look for one."""
+    if login is None:
+        return {}
+    secret = login.secret.reveal().decode()
+    return {"identitytoken": secret} if login.is_token else {"username": login.user, "password": secret}
+
+
 class Engine:
     """One engine, of `host` or of this machine (None).
 
@@ -78,7 +88,7 @@ class Engine:
 
     @classmethod
     def connect(cls) -> Engine:
-        """Return the engine that DOCKER_HOST names, or else that of the local socket."""
+        """Return the engine that docker uses on this machine."""
         return cls(sdk.connect())
 
     @classmethod
@@ -115,16 +125,37 @@ class Engine:
             return _image(facts)
 
     def pull(self, name: str, *, what: str = "the base image") -> None:
-        """Pull an image. An ImageError says how else to get it, and calls it `what`."""
+        """Pull an image. An ImageError says how else to get it, and calls it `what`.
+
+        This machine's engine gets docker's login to the registry. A VM's engine gets none, because root there could
+        read it.
+        """
         from docker.utils import parse_repository_tag  # noqa: PLC0415
 
+        login, unreadable = None, None
+        if self.host is None:
+            try:
+                login = find_login(address_of(full_name(name)), {})
+            except ImageError as error:
+                # Most images need no login, so the failure of a credential helper is only reported if the pull fails.
+                unreadable = error
         try:
             with self.errors():
                 repository, tag = parse_repository_tag(name)
-                for message in events(self.api.pull(repository, tag=tag or "latest", stream=True, decode=True)):
+                messages = self.api.pull(
+                    repository, tag=tag or "latest", stream=True, decode=True, auth_config=auth_config(login)
+                )
+                for message in events(messages):
                     if error := failure(message):
                         raise ImageError(error)
         except ImageError as error:
+            if unreadable is not None:
+                raise ImageError(
+                    f"{what} {name} is not on this machine and cannot be pulled without a login: {error.message}; and "
+                    f"{unreadable.message}",
+                    hint="remove a credsStore or credHelpers that you do not use from docker's config.json, or log in "
+                    f"again: docker login {address_of(full_name(name))}",
+                ) from error
             where, bring = "on this machine", "docker load"
             if self.host is not None:
                 where, bring = "there", f"kit ssh {self.host} -- sudo docker load"

@@ -13,7 +13,7 @@ from kit.errors import AnswerError
 from kit.model.answer import OddAnswer, convert
 from kit.model.plan import Pull
 from kit.model.registry import Published, RegistryLogin, address_of, name_of
-from kit.remote.engine.client import Engine
+from kit.remote.engine.client import Engine, auth_config
 from kit.remote.engine.events import MOST_TEXT, count, events, failure, part, text
 from kit.remote.engine.registry_faults import Doing, fault
 
@@ -32,7 +32,7 @@ def look_up(engine: Engine, reference: str, login: RegistryLogin | None, *, fore
     `foreign`: it is no image of kit.
     """
     with _faults(engine, reference, "look", login, foreign=foreign):
-        answer = engine.api.inspect_distribution(reference, auth_config=_auth(login))
+        answer = engine.api.inspect_distribution(reference, auth_config=auth_config(login))
         facts: _Distribution = convert(answer, _Distribution)
         digest = _digest(facts.Descriptor.digest)
     # Attestations and the like, which builders add, have no architecture.
@@ -73,7 +73,7 @@ def push(engine: Engine, tag: str, reference: str, login: RegistryLogin | None, 
     with _faults(engine, reference, "push", login):
         try:
             engine.api.tag(tag, repository, name)
-            messages = engine.api.push(repository, tag=name, stream=True, decode=True, auth_config=_auth(login))
+            messages = engine.api.push(repository, tag=name, stream=True, decode=True, auth_config=auth_config(login))
             for message in _followed(messages, _PUSH, on_progress, image.size_bytes if image else 0):
                 word = text(part(message, "aux"), "Digest")
                 digest = _digest(word) if word else digest
@@ -89,7 +89,9 @@ def pull(engine: Engine, step: Pull, login: RegistryLogin | None, on_progress: O
     pinned = f"{repository}@{step.digest}"
     foreign = not step.source.endswith(f"/{step.image}")
     with _faults(engine, step.source, "pull", login, foreign=foreign):
-        messages = engine.api.pull(repository, tag=step.digest, stream=True, decode=True, auth_config=_auth(login))
+        messages = engine.api.pull(
+            repository, tag=step.digest, stream=True, decode=True, auth_config=auth_config(login)
+        )
         complete = False
         for message in _followed(messages, _PULL, on_progress):
             complete = complete or text(message, "status").startswith("Status: ")
@@ -106,14 +108,6 @@ def _forget(engine: Engine, name: str) -> None:
 
     with contextlib.suppress(DockerException, OSError):
         engine.api.remove_image(name, noprune=True)
-
-
-def _auth(login: RegistryLogin | None) -> dict[str, str]:
-    """Return the login as engines expect it. An empty one means none; with None the SDK would look for one."""
-    if login is None:
-        return {}
-    secret = login.secret.reveal().decode()
-    return {"identitytoken": secret} if login.is_token else {"username": login.user, "password": secret}
 
 
 class _Way(Struct, frozen=True, kw_only=True):

@@ -11,22 +11,39 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kit.errors import AnswerError, UnreachableError
-from kit.remote.machine import prepare
+from kit.remote.machine import docker_context, prepare
 
 # A step of a build may be silent for long.
 TIMEOUT_S = 600
+_LOCAL = "unix:///var/run/docker.sock"
 _MOST_TEXT = 4000
 
 
 def connect(*, timeout_s: int = TIMEOUT_S, connections: int = 10) -> Any:
-    """Return a client of the engine that DOCKER_HOST names, or else of the local socket.
+    """Return a client of the engine that docker uses: that of DOCKER_HOST, its current context or the local socket.
 
     Up to `connections` requests go side by side. Raises UnreachableError if the engine does not answer.
     """
     import docker  # noqa: PLC0415  (half a second, and only verbs with an engine need it)
+    from paramiko import SSHException  # noqa: PLC0415  (the SDK imports it)
 
+    # With an address, the SDK looks for no context.
+    engine = {docker_context.HOST: _LOCAL, **docker_context.variables(os.environ)}
     with errors(refused=no_engine):
-        return docker.from_env(timeout=timeout_s, max_pool_size=connections)
+        try:
+            client: Any = docker.from_env(environment=engine, timeout=timeout_s, max_pool_size=connections)
+        except (OSError, SSHException) as error:
+            # What the SDK passes on if the address is ssh://.
+            raise no_engine(error) from error
+    client.api._set_auth_headers = _no_logins
+    return client
+
+
+def _no_logins(_headers: dict[str, str]) -> None:
+    """Send no login with a build, whose bases are pulled before. The SDK would send every login of this machine.
+
+    It asks all credential helpers for that, and fails if one of them does.
+    """
 
 
 @contextlib.contextmanager
@@ -74,10 +91,9 @@ def no_engine(error: BaseException) -> UnreachableError:
     """Return the error for an engine of this machine that does not answer. Only the cause shapes its hint."""
     cause = _innermost(error)
     reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else " ".join(str(error).split())
-    if named := os.environ.get("DOCKER_HOST"):
+    if chosen := docker_context.choice(os.environ):
         return UnreachableError(
-            f"no Docker Engine answers at DOCKER_HOST={named}: {reason}",
-            hint="start the engine there, or unset DOCKER_HOST",
+            f"no Docker Engine answers at {chosen.where}: {reason}", hint=f"start the engine there, or {chosen.undo}"
         )
     hint = f"start it: sudo systemctl start docker; or install one: {prepare.command_line('engine')}"
     if isinstance(cause, PermissionError):

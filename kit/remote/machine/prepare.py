@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from kit.remote.machine import docker_context
 from kit.remote.machine.assets import scripts_dir
 
 Program = Literal["engine", "base"]
@@ -22,12 +23,18 @@ _LAST_LINES = 5
 
 
 def command_line(program: Program, *arguments: str) -> str:
-    """Return what a person types to run the program as root: `sudo scripts/base trixie`."""
+    """Return what a person types to run the program as root: `sudo scripts/base trixie`.
+
+    `base` uses the engine that kit uses, so `sudo` passes on what chooses another one than the local socket.
+    """
     path = scripts_dir() / program
     # From a checkout, the short name; from a wheel, or if the current folder is gone, the full path.
     with contextlib.suppress(OSError, ValueError):
         path = path.relative_to(Path.cwd())
-    return shlex.join([*([] if os.geteuid() == 0 else ["sudo"]), str(path), *arguments])
+    sudo = [] if os.geteuid() == 0 else ["sudo"]
+    if sudo and program == "base" and (chosen := docker_context.variables(os.environ)):
+        sudo += ["env", *(f"{name}={value}" for name, value in chosen.items())]
+    return shlex.join([*sudo, str(path), *arguments])
 
 
 def run(program: Program, *arguments: str, on_line: Callable[[str], None]) -> str | None:
@@ -35,8 +42,10 @@ def run(program: Program, *arguments: str, on_line: Callable[[str], None]) -> st
     words = ["bash", str(scripts_dir() / program), *arguments]
     if os.geteuid() != 0:
         # sudo drops these from the environment; the program must use the same engine as kit.
-        passed = [f"{name}={os.environ[name]}" for name in ("DOCKER_HOST", "KIT_UBUNTU_MIRROR") if os.environ.get(name)]
-        words = ["sudo", "env", *passed, *words]
+        passed = docker_context.variables(os.environ)
+        if mirror := os.environ.get("KIT_UBUNTU_MIRROR"):
+            passed["KIT_UBUNTU_MIRROR"] = mirror
+        words = ["sudo", "env", *(f"{name}={value}" for name, value in passed.items()), *words]
     lines: deque[str] = deque(maxlen=_LAST_LINES)
     try:
         process = subprocess.Popen(

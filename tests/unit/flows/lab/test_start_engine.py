@@ -21,9 +21,11 @@ class NoEngine:
 
 
 @pytest.fixture
-def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(lab, "LabEngine", NoEngine)
     monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
 
 
 def test_an_engine_is_started_after_a_yes(no_engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +49,16 @@ def test_no_engine_is_started_without_one(
     with pytest.raises(UnreachableError) as caught:
         lab._ensure_engine(Remembering(), consent)
     assert caught.value.hint == "start it"
+
+
+@pytest.mark.parametrize(("name", "value"), [("DOCKER_HOST", "unix:///x"), ("DOCKER_CONTEXT", "colima")])
+def test_an_engine_that_docker_is_pointed_at_is_not_kits_to_start(
+    no_engine: None, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setattr("kit.remote.machine.prepare.run", None)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UnreachableError):
+        lab._ensure_engine(Remembering(), lambda question: True)
 
 
 def test_without_an_ssh_client_nothing_is_installed(no_engine: None, monkeypatch: pytest.MonkeyPatch) -> None:

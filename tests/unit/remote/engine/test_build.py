@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import base64
+import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from kit.errors import ImageError
 from kit.model.image import ImageContent
+from kit.remote.engine import sdk
 from kit.remote.engine.build import BuildStep
 from kit.remote.engine.client import Engine
 
@@ -154,3 +158,24 @@ def test_a_large_file_beside_the_content_comes_from_the_disk(tmp_path: Path, mon
     assert Engine(Client(api)).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
     assert api.sizes["wheels/extra/mine.whl"] == 25600
     assert api.context["wheels/extra/mine.whl"] == 0o644
+
+
+def test_a_build_asks_no_credential_helper_and_sends_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that Docker Desktop left, and a helper that fails, have nothing to do with kit."""
+    auths = {"r.example.com": {"auth": base64.b64encode(b"ann:s3cret").decode()}}
+    config = {"auths": auths, "credsStore": "desktop", "credHelpers": {"gcr.io": "gcloud"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    monkeypatch.setattr(docker.APIClient, "_retrieve_server_version", lambda api: "1.45")
+    client = sdk.connect()
+    headers: list[Any] = []
+
+    def post(url: str, **options: Any) -> None:
+        headers.append(options["headers"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client.api, "_post", post)
+    with pytest.raises(KeyboardInterrupt):
+        Engine(client).build(CONTENT, beside={}, arguments={}, on_step=lambda _: None)
+    assert [set(one) for one in headers] == [{"Content-Type"}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import sys
 import textwrap
 from pathlib import Path
@@ -34,6 +36,8 @@ while True:
     if path == "/version":
         body = {"ApiVersion": "1.45"}
     elif "/images/create" in path:
+        with seen.open("a") as file:
+            file.write(json.dumps([h for h in headers if "auth" in h.lower()]) + "\\n")
         # A line, and then the end in the middle of a chunk, as when the VM goes away.
         chunk = b"20\\r\\n" + json.dumps({"status": "Pulling"}).encode()
         sys.stdout.buffer.write(b"HTTP/1.1 200 OK\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n" + chunk)
@@ -137,6 +141,18 @@ def test_a_line_that_is_cut_in_the_middle_of_a_pull(ssh: Path) -> None:
     engine.close()
     assert "closed by remote host" in caught.value.message
     assert caught.value.host == "gpu1"
+
+
+def test_a_pull_of_a_base_sends_no_login_of_this_machine(ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"auths": {"r.io": {"auth": base64.b64encode(b"ann:s3cret").decode()}}}
+    (ssh / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("DOCKER_CONFIG", str(ssh))
+    engine = Engine.over_ssh(LOGIN)
+    with pytest.raises(UnreachableError):
+        engine.pull("r.io/base:1")
+    engine.close()
+    nothing = base64.urlsafe_b64encode(b"{}").decode()
+    assert (ssh / "seen").read_text().splitlines()[1:] == [json.dumps([f"X-Registry-Auth: {nothing}"])]
 
 
 def test_an_answer_without_end_is_that_hosts_error(ssh: Path) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +126,30 @@ def test_a_pull_has_a_bar_once_it_is_known_what_there_is() -> None:
         ("pulled 1 MB", None), ("pulled 2 MB of 8 MB", 0.25), ("pulled 5 MB of 8 MB", 0.625),
         ("engine unpacks the image", 1.0),
     ]  # fmt: skip
+
+
+def test_this_machines_engine_pulls_a_base_with_dockers_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"auths": {"r.io": {"auth": base64.b64encode(b"ann:s3cret").decode()}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    api = Api()
+    Engine(api).pull("r.io/base:1")
+    Engine(api).pull("debian:bookworm-slim")
+    Engine(api, host="gpu1").pull("r.io/base:1")
+    assert api.auth == [{"username": "ann", "password": "s3cret"}, {}, {}]
+
+
+def test_a_credential_helper_that_fails_matters_only_to_a_pull_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"credsStore": "nowhere"}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    api = Api()
+    Engine(api).pull("debian:bookworm-slim")
+    assert api.auth == [{}]
+    with pytest.raises(ImageError, match="without a login: denied; and docker's login to") as caught:
+        Engine(Api({"error": "denied"})).pull("r.io/base:1")
+    assert "credsStore" in str(caught.value.hint)
 
 
 def test_a_pulled_image_has_kits_name_alone() -> None:

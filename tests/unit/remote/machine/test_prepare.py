@@ -14,6 +14,8 @@ from kit.remote.machine import assets, prepare
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(prepare, "scripts_dir", lambda: tmp_path)
     monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "base").write_text('echo "base: installing $*" >&2\necho "DOCKER_HOST=${DOCKER_HOST:-none}"\n')
     (tmp_path / "engine").write_text("for n in 1 2 3 4 5 6 7; do echo line $n; done; exit 3\n")
     return tmp_path
@@ -63,6 +65,13 @@ def test_the_command_to_type(programs: Path, monkeypatch: pytest.MonkeyPatch, us
     assert prepare.command_line("base", "trixie") == f"{sudo}{str(programs / 'base').removeprefix('/')} trixie"
     monkeypatch.chdir(programs.parent)
     assert prepare.command_line("engine") == f"{sudo}{programs.name}/engine"
+
+
+def test_the_command_to_type_uses_the_same_engine(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///x y")
+    assert prepare.command_line("base", "trixie") == f"sudo env 'DOCKER_HOST=unix:///x y' {programs / 'base'} trixie"
+    assert prepare.command_line("engine") == f"sudo {programs / 'engine'}"
 
 
 def test_a_folder_that_is_gone_does_not_matter(

@@ -37,6 +37,8 @@ def api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Api:
     made = Api(IMAGE, [BASE, TOP])
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=made, close=lambda: None))
     return made
 
