@@ -61,9 +61,11 @@ def _bring(engine: Engine, name: str, *, task: str, reporter: Reporter, consent:
         make = None if here else made_of
         what = _offer(base, make, locked=locked)
         if consent is None or not consent(f"{error.message}\nkit can {what}\nDo that now?"):
-            error.hint = f"kit can {what}"
-            if consent is not None:
-                error.hint += "; or repeat the command with --yes" if make else "; repeat the command with --yes"
+            if consent is None:
+                way = "; to agree: kit image build, which asks, or kit image build --yes; then repeat the command"
+            else:
+                way = "; or repeat the command with --yes" if make else "; repeat the command with --yes"
+            error.hint = f"kit can {what}{way}"
             raise
         reporter.report(Note(text=error.message))
         if make:

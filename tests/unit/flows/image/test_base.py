@@ -97,8 +97,9 @@ def test_without_a_yes_it_prints_what_to_run(programs: list[tuple[str, ...]], co
     with pytest.raises(ImageError) as caught:
         bring(FakeEngine(), consent=consent)
     assert "scripts/base trixie" in str(caught.value.hint)
-    # A verb that has no --yes does not name it.
-    assert ("--yes" in str(caught.value.hint)) is (consent is not None)
+    # A verb that has no --yes names one that has.
+    assert ("kit image build --yes" in str(caught.value.hint)) is (consent is None)
+    assert "--yes" in str(caught.value.hint)
     assert programs == []
 
 
@@ -147,7 +148,8 @@ def test_a_base_without_the_locked_digest_is_not_taken_unasked(
     with pytest.raises(ImageError) as caught:
         bring(FakeEngine(NAME), LOCKED, consent=consent)
     assert f"take {NAME} as this machine has it, without the digest of kit's lock" in str(caught.value.hint)
-    assert ("--yes" in str(caught.value.hint)) is (consent is not None)
+    assert ("kit image build --yes" in str(caught.value.hint)) is (consent is None)
+    assert "--yes" in str(caught.value.hint)
     assert programs == []
     assert not bases.exists()
 
