@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.config.settings import load_spec
 from kit.errors import HostsFailed, ImageError, InputError, StepError, UnreachableError
 from kit.events import HostStep, Note
 from kit.flows.cluster.deploy import deploy
@@ -82,9 +83,31 @@ def test_an_image_that_is_not_there_is_reported_before_anything_is_changed(fleet
         deploy(fleet.context(reporter, registry=REGISTRY))
     assert "nothing was changed" in caught.value.message
     assert {failure.message for failure in caught.value.failures} == {f"the registry does not have {NAME}"}
-    assert {failure.hint for failure in caught.value.failures} == {f"kit image push {REGISTRY}"}
+    hint = f"KIT_IMAGE_FLAVOUR=cpu kit image push {REGISTRY}"
+    assert {failure.hint for failure in caught.value.failures} == {hint}
     assert caught.value.exit_code == 6
     assert fleet.changes == {}
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [({"flavour": "auto"}, "KIT_IMAGE_FLAVOUR=cuda-tensorflow "), ({"flavour": "cuda-mxnet"}, "")],
+    ids=["open", "written"],
+)
+def test_the_hint_pushes_the_flavor_that_the_hosts_need(
+    fleet: Fleet, reporter: Remembering, tmp_path: Path, image: dict[str, str], words: str
+) -> None:
+    """A laptop without a GPU would push the image for CPUs again and again."""
+    for vm in fleet.vms.values():
+        vm.gpus, vm.driver = 2, "580.65.06"
+    with pytest.raises(HostsFailed) as caught:
+        deploy(fleet.context(reporter, registry=REGISTRY, image=image))
+    assert {failure.hint for failure in caught.value.failures} == {f"{words}kit image push {REGISTRY}"}
+    flavour = words.strip().rpartition("=")[2] or image["flavour"]
+    pushed = load_spec(tmp_path, flags={}, environ={"KIT_IMAGE_FLAVOUR": flavour})
+    assert {failure.message for failure in caught.value.failures} == {
+        f"the registry does not have {REGISTRY}/{content(pushed).tag}"
+    }
 
 
 def test_a_wrong_password_is_named(fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:

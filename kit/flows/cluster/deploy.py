@@ -110,7 +110,8 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     problems += plans.problems_of(observed, spec, nodes, image)
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
-        image, observed = _supplied(look.context, tag, observed, dry_run=dry_run, again=again)
+        by_gpus = spec.image.flavour == "auto"
+        image, observed = _supplied(look.context, tag, observed, by_gpus=by_gpus, dry_run=dry_run, again=again)
         problems = plans.problems_of(observed, spec, nodes, image)
     plugin = None
     if spec.nccl.image is not None and not problems:
@@ -243,14 +244,18 @@ def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
 
 
 def _supplied(
-    context: Context, tag: str, observed: Sequence[HostFacts], *, dry_run: bool, again: bool
+    context: Context, tag: str, observed: Sequence[HostFacts], *, by_gpus: bool, dry_run: bool, again: bool
 ) -> tuple[Image, Sequence[HostFacts]]:
-    """Return the image from the place that kit.yaml names, and the facts, which a build on the head changes."""
+    """Return the image from the place that kit.yaml names, and the facts, which a build on the head changes.
+
+    `by_gpus`: kit.yaml leaves the image's flavor to the GPUs of the hosts.
+    """
     from kit.flows.image import source  # noqa: PLC0415  (only where a host lacks the image)
 
     spec = context.spec
     if spec.registry is not None:
-        return source.published(context, spec.registry, tag, observed, dry_run=dry_run, again=again), observed
+        image = source.published(context, spec.registry, tag, observed, by_gpus=by_gpus, dry_run=dry_run, again=again)
+        return image, observed
     if spec.builder == "head":
         return source.from_head(context, tag, observed, dry_run=dry_run)
     return _image(context, tag, dry_run=dry_run), observed

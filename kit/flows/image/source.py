@@ -15,23 +15,33 @@ from kit.model.observed import HostFacts
 from kit.model.registry import Published, RegistryLogin, address_of, reference
 from kit.model.values import replace
 from kit.plan.cluster.supply import Image
+from kit.plan.flavour import flavour_of
 from kit.remote.engine import registry
 from kit.remote.ssh import fanout
 
 
 def published(
-    context: Context, name: str, tag: str, observed: Sequence[HostFacts], *, dry_run: bool = False, again: bool = False
+    context: Context,
+    name: str,
+    tag: str,
+    observed: Sequence[HostFacts],
+    *,
+    by_gpus: bool = False,
+    dry_run: bool = False,
+    again: bool = False,
 ) -> Image:
     """Return the image as the registry `name` has it. Each host that lacks it asks, which shows that it can pull it.
 
-    A dry run sends no login. If the registry requires one, the image's digest is unknown. `again`: kit has warned
-    of a login that it keeps back. Raises the hosts' failures
-    before anything is changed.
+    `by_gpus`: the GPUs of the hosts chose its flavor. A dry run sends no login. If the registry requires one, the
+    image's digest is unknown. `again`: kit has warned of a login that it keeps back. Raises the hosts' failures before
+    anything is changed.
     """
     lacking = [facts.host for facts in observed if facts.image_id is None]
     wanted = reference(name, tag)
     login = None if dry_run else login_to(name, None if again else context.reporter)
-    first = ask(context, wanted, lacking, login, dry_run=dry_run)
+    # Without these words, `kit image push` takes the flavor that fits the GPUs of the machine that it runs on.
+    push = f"KIT_IMAGE_FLAVOUR={flavour_of(tag)} kit image push {name}" if by_gpus else ""
+    first = ask(context, wanted, lacking, login, dry_run=dry_run, push=push)
     return Image(tag=tag, source=wanted, digest=first.digest, arches=first.arches)
 
 
@@ -43,11 +53,12 @@ def ask(
     *,
     dry_run: bool,
     foreign: bool = False,
+    push: str = "",
 ) -> Published:
     """Let these hosts ask the registry for `wanted`. Return what the first one sees.
 
-    A dry run has no login. If the registry requires one, the digest is ''. `foreign`: it is no image of kit. Raises the
-    hosts' failures.
+    A dry run has no login. If the registry requires one, the digest is ''. `foreign`: it is no image of kit. `push` is
+    the command that pushes it, if that needs more words than usual. Raises the hosts' failures.
     """
     address = address_of(wanted)
     context.reporter.report(Phase(name="registry", hosts=tuple(host.name for host in hosts)))
@@ -55,7 +66,7 @@ def ask(
     def one(host: Host) -> Published:
         context.reporter.report(HostStep(host=host.name, text=f"asking {address}"))
         with closing(context.engine_of(context.login(host))) as engine:
-            image = registry.look_up(engine, wanted, login, foreign=foreign)
+            image = registry.look_up(engine, wanted, login, foreign=foreign, push=push)
         context.reporter.report(HostDone(host=host.name, text="can pull the image"))
         return image
 

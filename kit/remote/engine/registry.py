@@ -26,12 +26,14 @@ _MOST_LAYERS = 2048
 OnProgress = Callable[[str, float | None], None]
 
 
-def look_up(engine: Engine, reference: str, login: RegistryLogin | None, *, foreign: bool = False) -> Published:
+def look_up(
+    engine: Engine, reference: str, login: RegistryLogin | None, *, foreign: bool = False, push: str = ""
+) -> Published:
     """Return what the registry has at `reference`, as that engine sees it. Raises ImageError with cause and fix.
 
-    `foreign`: it is no image of kit.
+    `foreign`: it is no image of kit. `push` is the command that pushes it, if that needs more words than usual.
     """
-    with _faults(engine, reference, "look", login, foreign=foreign):
+    with _faults(engine, reference, "look", login, foreign=foreign, push=push):
         answer = engine.api.inspect_distribution(reference, auth_config=auth_config(login))
         facts: _Distribution = convert(answer, _Distribution)
         digest = _digest(facts.Descriptor.digest)
@@ -200,7 +202,13 @@ def _followed(
 
 @contextlib.contextmanager
 def _faults(
-    engine: Engine, reference: str, doing: Doing, login: RegistryLogin | None, *, foreign: bool = False
+    engine: Engine,
+    reference: str,
+    doing: Doing,
+    login: RegistryLogin | None,
+    *,
+    foreign: bool = False,
+    push: str = "",
 ) -> Iterator[None]:
     from docker.errors import APIError  # noqa: PLC0415
 
@@ -210,7 +218,7 @@ def _faults(
         except APIError as error:
             words = str(error.explanation or error)[:MOST_TEXT]
             raise fault(
-                words, reference=reference, doing=doing, login=login, host=engine.host, foreign=foreign
+                words, reference=reference, doing=doing, login=login, host=engine.host, foreign=foreign, push=push
             ) from error
         except OddAnswer as odd:
             raise AnswerError(

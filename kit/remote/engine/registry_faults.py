@@ -93,6 +93,8 @@ _CAUSES = (
         hint="ask for the permission, or log in as a user who has it: " + _LOGIN,
     ),
 )
+_EXPIRED = re.compile(r"token (has|is) expired|expired token", re.IGNORECASE)
+_ECR = re.compile(r"[0-9]+\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", re.ASCII)
 _UNAUTHORIZED = re.compile(r"unauthorized|authentication required|no basic auth|incorrect username|\b401\b", re.I)
 _VERBS = {"look": "looked up at", "push": "pushed to", "pull": "pulled from"}
 
@@ -105,19 +107,31 @@ def fault(
     login: RegistryLogin | None,
     host: str | None,
     foreign: bool = False,
+    push: str = "",
 ) -> ImageError:
-    """Return the error for an engine's `words`, on `host` (None: this machine). `foreign`: it is no image of kit."""
+    """Return the error for an engine's `words`, on `host` (None: this machine).
+
+    `foreign`: it is no image of kit. `push` is the command that pushes a missing image, if it needs more words.
+    """
     address, registry = address_of(reference), reference.rpartition("/")[0]
     names = {
         "address": address,
         "name": reference,
         "registry": registry,
         "setting": "nccl.plugin" if foreign else "registry:",
-        "missing": "correct the image in nccl.plugin: its name or its tag" if foreign else f"kit image push {registry}",
+        "missing": "correct the image in nccl.plugin: its name or its tag"
+        if foreign
+        else push or f"kit image push {registry}",
         # No name here: kit puts it before the message, and folds hosts with equal messages into one line.
         "where": "the host" if host else "this machine",
         "user": (login.user if login else "") or "this login",
     }
+    if _EXPIRED.search(words):
+        return RegistryLoginError(
+            f"the login to {address} has expired",
+            hint=f"log in again: {_renewal(address)}{_LOGIN.format(**names)}",
+            host=host,
+        )
     if _UNAUTHORIZED.search(words) and not _missing(words):
         refused = f"refuses the login of {login.user}" if login and login.user else "refuses the login"
         message = f"{address} {refused if login else 'requires a login, and you gave none'}"
@@ -129,11 +143,24 @@ def fault(
                 hint = f"create the repository {names['registry']}/kit there first"
             kind = RegistryLoginError if cause.hint.endswith(_LOGIN) else ImageError
             return kind(cause.message.format(**names), hint=hint, host=host)
+    by_hand = f"docker pull {reference}"
+    if doing == "push":
+        # kit has removed the name that it gave the image for the push.
+        by_hand = f"docker tag {reference.rpartition('/')[2]} {reference} && docker push {reference}"
     return ImageError(
         f"{reference} cannot be {_VERBS[doing]} the registry: {' '.join(words.split())}",
-        hint=f"try by hand on {names['where']}: docker {'push' if doing == 'push' else 'pull'} {reference}",
+        hint=f"try by hand on {names['where']}: {by_hand}",
         host=host,
     )
+
+
+def _renewal(address: str) -> str:
+    """Return how to renew the login to a registry of AWS, whose logins last 12 hours, or ""."""
+    region = _ECR.fullmatch(address)
+    if region is None:
+        return ""
+    words = f"aws ecr get-login-password --region {region[1]}"
+    return f"{words} | docker login --username AWS --password-stdin {address}; or "
 
 
 def _missing(words: str) -> bool:

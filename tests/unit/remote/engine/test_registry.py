@@ -201,6 +201,9 @@ SAID = [
     ("toomanyrequests: You have reached your pull rate limit.", "accepts no more requests", "wait"),
     ("manifest unknown: manifest unknown", "the registry does not have " + NAME,
      "kit image push r.example.com:5000/team"),
+    ("denied: Your authorization token has expired. Reauthenticate and try again.",
+     "the login to r.example.com:5000 has expired", "log in again: docker login r.example.com:5000"),
+    ("invalid_token: The token has expired", "has expired", "docker login"),
     ("something new", "cannot be looked up at the registry: something new", "docker pull"),
 ]  # fmt: skip
 
@@ -244,6 +247,22 @@ def test_a_repository_that_must_be_made_first() -> None:
     with pytest.raises(ImageError) as caught:
         push(Api({"error": "name unknown: The repository does not exist in the registry"}, has={"kit:cpu-0123": 1}))
     assert caught.value.hint == "create the repository r.example.com:5000/team/kit there first"
+
+
+def test_a_push_by_hand_gives_the_image_its_name_again() -> None:
+    with pytest.raises(ImageError) as caught:
+        push(Api({"error": "something new"}, has={"kit:cpu-0123": 1}))
+    assert caught.value.hint == f"try by hand on the host: docker tag kit:cpu-0123 {NAME} && docker push {NAME}"
+
+
+def test_a_login_to_ecr_is_renewed_by_aws() -> None:
+    address = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+    words = "denied: Your authorization token has expired. Reauthenticate and try again."
+    caught = fault(words, reference=f"{address}/team/kit:cpu-0123", doing="push", login=ANN, host=None)
+    renewal = (
+        f"aws ecr get-login-password --region eu-west-1 | docker login --username AWS --password-stdin {address}; or"
+    )
+    assert str(caught.hint).startswith(f"log in again: {renewal}")
 
 
 def test_the_address_is_the_server() -> None:
