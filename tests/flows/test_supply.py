@@ -9,7 +9,7 @@ import pytest
 
 from kit.config.settings import load_spec
 from kit.errors import HostsFailed, ImageError, InputError, StepError, UnreachableError
-from kit.events import HostStep, Note
+from kit.events import HostStep, Note, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
 from kit.flows.image.build import build_on_head
@@ -218,3 +218,27 @@ def test_services_of_swarm_keep_the_tag_of_an_image_that_was_pulled(fleet: Fleet
     assert deploy(fleet.context(reporter, registry=REGISTRY, orchestrator="swarm")).plan.empty
     deploy(fleet.context(reporter, registry=REGISTRY, orchestrator="swarm", shm_size="2gb"))
     assert {c.image for vm in fleet.vms.values() for c in vm.containers} == {BUILT}
+
+
+def test_hosts_with_another_image_under_the_tag_are_named(fleet: Fleet, reporter: Remembering) -> None:
+    fleet.registry.images[NAME] = DIGEST
+    deploy(fleet.context(reporter, registry=REGISTRY))
+    assert reporter.of(Warned) == []
+    fleet["gpu3"].images[TAG] = "sha256:" + "0" * 64
+    assert deploy(fleet.context(reporter, registry=REGISTRY)).plan.empty
+    (warned,) = reporter.of(Warned)
+    assert warned.text == f"hosts have different images under the tag {TAG}: gpu[2,4] b1; gpu3 {'0' * 12}"
+    assert warned.hint == "to give all hosts the same image: kit down --images, then kit deploy"
+
+
+def test_a_build_that_replaces_an_image_says_that_hosts_keep_theirs(fleet: Fleet, reporter: Remembering) -> None:
+    build_on_head(fleet.context(reporter), force=True)
+    build_on_head(fleet.context(reporter), force=True)
+    assert reporter.of(Warned) == []
+    fleet["gpu1"].images[TAG] = "sha256:01d"
+    build_on_head(fleet.context(reporter, registry=REGISTRY))
+    assert reporter.of(Warned) == []
+    build_on_head(fleet.context(reporter, registry=REGISTRY), force=True)
+    (warned,) = reporter.of(Warned)
+    assert warned.text == f"hosts that have {TAG} keep the image that they have, because the tag is the same"
+    assert warned.hint == f"to replace it there: kit image push {REGISTRY}, kit down --images, then kit deploy"

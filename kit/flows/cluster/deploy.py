@@ -29,7 +29,7 @@ from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.gpus import too_few
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
-from kit.plan.cluster.supply import Image
+from kit.plan.cluster.supply import Image, differing
 from kit.plan.swarm import checks as swarm_checks
 from kit.remote.cluster.observe import living_runs
 
@@ -127,6 +127,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _warn_of_missing_sources(context, observed)
         _note_unstaged(context, observed)
         _warn_of_gpus(context, observed)
+        _warn_of_images(context, image, observed)
     keys = _keys(plans.dialect_of(spec).held_keys(observed), spec.name)
     digest = requirements_digest(spec)
     plan = plans.deploy_plan(spec, observed, nodes, image, keys, requirements=digest, plugin=plugin)
@@ -240,6 +241,12 @@ def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
         if (note := too_few(facts))
     ]
     for text, hint in [*([unused] if unused else []), *broken, *few]:
+        context.reporter.report(Warned(text=text, hint=hint))
+
+
+def _warn_of_images(context: Context, image: Image, observed: Sequence[HostFacts]) -> None:
+    if text := differing(image, observed):
+        hint = "to give all hosts the same image: kit down --images, then kit deploy"
         context.reporter.report(Warned(text=text, hint=hint))
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from kit.errors import ImageError
-from kit.events import HostDone, HostStep, Note, Phase, Reporter
+from kit.events import HostDone, HostStep, Note, Phase, Reporter, Warned
 from kit.flows.context import Context
 from kit.flows.image.base import Consent, bring_bases
 from kit.flows.image.content import content, wheel_files
@@ -89,10 +89,12 @@ def build_with(
     start = time.monotonic()
     wanted = content(spec)
     task = engine.host or TASK
-    image = None if force else engine.image(wanted.tag)
+    before = engine.image(wanted.tag)
+    image = None if force else before
     if image is None and bring_bases(engine, needed_bases(wanted), task=task, reporter=reporter, consent=consent):
         wanted = content(spec)
-        image = None if force else engine.image(wanted.tag)
+        before = engine.image(wanted.tag)
+        image = None if force else before
     built = image is None
     if image is None:
         _check_architecture(engine, wanted)
@@ -107,6 +109,14 @@ def build_with(
             arguments=_proxies(reporter),
             on_step=report_steps(reporter, task),
             fresh=force,
+        )
+    if before is not None and before.image_id != image.image_id:
+        push = f"kit image push {spec.registry}, " if spec.registry else ""
+        reporter.report(
+            Warned(
+                text=f"hosts that have {wanted.tag} keep the image that they have, because the tag is the same",
+                hint=f"to replace it there: {push}kit down --images, then kit deploy",
+            )
         )
     reporter.report(HostDone(host=task, text=f"{wanted.tag} ({'built' if built else 'unchanged'})"))
     return ImageResult(
