@@ -136,9 +136,9 @@ class Engine:
         if self.host is None:
             try:
                 login = find_login(address_of(full_name(name)), {})
-            except ImageError as error:
+            except ImageError as caught:
                 # Most images need no login, so the failure of a credential helper is only reported if the pull fails.
-                unreadable = error
+                unreadable = caught
         try:
             with self.errors():
                 repository, tag = parse_repository_tag(name)

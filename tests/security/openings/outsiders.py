@@ -299,6 +299,22 @@ _REGISTRY = (
     ),
     Opening(
         border="From a registry or a kit.yaml to a login",
+        what="a VM that pulls a base gets docker's login to its registry",
+        file="kit/remote/engine/client.py",
+        old="        login, unreadable = None, None\n        if self.host is None:",
+        new="        login, unreadable = None, None\n        if True:",
+        tests=("unit/remote/engine/test_over_ssh.py", "-k", "pull_of_a_base"),
+    ),
+    Opening(
+        border="From a registry or a kit.yaml to a login",
+        what="a build sends all logins of docker",
+        file="kit/remote/engine/sdk.py",
+        old="    client.api._set_auth_headers = _no_logins\n",
+        new="",
+        tests=("unit/remote/engine/test_build.py", "-k", "sends_no_login"),
+    ),
+    Opening(
+        border="From a registry or a kit.yaml to a login",
         what="a dry run sends a login",
         file="kit/flows/image/source.py",
         old="login = None if dry_run else login_to(",
