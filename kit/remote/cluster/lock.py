@@ -20,7 +20,6 @@ from kit.remote.machine.operator import operator
 from kit.remote.scripts import script
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
-from kit.remote.ssh.refusals import no_session
 from kit.remote.ssh.transport import Completed, Transport, as_root
 
 BEAT_S = 5.0
@@ -55,7 +54,7 @@ def take(head: Login, file: str, what: str) -> Lock:
     Raises NotReadyError (names the holder), UnreachableError, StepError (the VM cannot hold it), or SlowError.
     """
     command = as_root(script("lock", file, str(SILENCE_S), operator(), what))
-    attempts = Attempts()
+    attempts = Attempts(head)
     while True:
         attempts.begin(head)
         try:
@@ -63,7 +62,7 @@ def take(head: Login, file: str, what: str) -> Lock:
         except _NoSession as ended:
             pause = attempts.pause_s(ended.text)
             if pause is None:
-                raise no_session(head, ended.text) from None
+                raise attempts.error(ended.text) from None
         time.sleep(pause)
 
 

@@ -20,7 +20,7 @@ from kit.remote.engine.build import OnStep, Outcome, build
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.hiccups import nothing_began, persistently
 from kit.remote.machine.credentials import find_login
-from kit.remote.ssh.refusals import dropped, dropped_error
+from kit.remote.ssh.refusals import dropped, dropped_error, reason
 
 _MOST_ID = 200
 
@@ -216,11 +216,11 @@ class Engine:
     def _silent(self, error: Exception) -> UnreachableError:
         if self.host is None:
             return sdk.no_engine(error)
-        lines = self._client.stderr.splitlines()
-        if dropped("\n".join(lines)):
-            return dropped_error("its sshd", lines[0], self.host)
+        text = self._client.stderr
+        if dropped(text):
+            return dropped_error("its sshd", text, self.host)
         return UnreachableError(
-            f"its engine does not answer: {lines[-1] if lines else error}",
+            f"its engine does not answer: {reason(text) or error}",
             hint=f"try: kit ssh {self.host} -- sudo docker info",
             host=self.host,
         )

@@ -25,7 +25,6 @@ from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
-from kit.remote.ssh.refusals import no_session
 from kit.remote.ssh.stream import errors_of
 from kit.remote.ssh.transport import Completed, as_root
 
@@ -79,7 +78,7 @@ class Door:
         self._rest = bytearray()
         self._closed = threading.Event()
         self._hello: Mapping[str, Any] = {}
-        self._attempts = Attempts()
+        self._attempts = Attempts(head)
         self.record = ""
         # Whether the launcher passes standard input on to rank 0.
         self.takes_stdin = False
@@ -291,7 +290,7 @@ class Door:
         errors = ended.error_text
         last = _last(errors) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
         if ended.code == SSH_FAILED:
-            return no_session(self._head, errors)
+            return self._attempts.error(errors)
         if "sudo" in last:
             hint = "allow the user sudo without a password, or set user=root in the hosts file"
             return NotReadyError(f"the login cannot become root: {last}", hint=hint, host=self._head.host)

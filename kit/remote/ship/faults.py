@@ -10,7 +10,7 @@ from kit.errors import AnswerError, ImageError, KitError, StepError, Unreachable
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship.porters import FarProgram
-from kit.remote.ssh.refusals import distrusted, dropped, dropped_error, no_session
+from kit.remote.ssh.refusals import distrusted, dropped, dropped_error, no_session, reason
 
 _SSH_FAILED = 255
 _NO_SUCH_COMMAND = 127
@@ -110,9 +110,9 @@ def ended(login: Login, porter: FarProgram[Any] | None, words: Words) -> KitErro
             host=host,
         )
     if code == _SSH_FAILED and dropped(output):
-        return dropped_error("its sshd", output.splitlines()[0], host)
+        return dropped_error("its sshd", output, host)
     if code == _SSH_FAILED and distrusted(output):
         return no_session(login, output)
     if code == _SSH_FAILED:
-        return UnreachableError(f"the connection broke: {last}", hint=words.again, host=host)
+        return UnreachableError(f"the connection broke: {reason(output) or last}", hint=words.again, host=host)
     return StepError(f"{words.failed}: {last}", hint=words.again, host=host)

@@ -23,7 +23,7 @@ from kit.remote.ssh.refusals import (
     broken_error,
     missing_key_error,
     no_connection_error,
-    no_session,
+    no_shell_error,
 )
 from kit.remote.ssh.talk import START_S, Ended, LateError, StoppedError, Talk
 from kit.remote.ssh.transport import Completed, Live, LiveTransport, Output, fenced
@@ -75,7 +75,7 @@ class OpenSshTransport(LiveTransport):
         """Connect, again if necessary, and run the command once. Return its exit code."""
         if self._login.key and not os.path.isfile(self._login.key):  # noqa: PTH113
             raise missing_key_error(self._login)
-        attempts = Attempts()
+        attempts = Attempts(self._login)
         while True:
             login = self._shared_login()
             attempts.begin(login)
@@ -83,9 +83,14 @@ class OpenSshTransport(LiveTransport):
             if ended.begun:
                 return self._code(ended, login)
             text = ended.errors.decode(errors="replace").strip()
+            before = ended.before.decode(errors="replace").strip()
+            # ssh itself ends with 255 or by a signal. Any other code is of what ran at the login.
+            if ended.code >= 0 and ended.code != SSH_FAILED:
+                raise no_shell_error(self._login, before or text, ended.code)
             pause = attempts.pause_s(text)
             if pause is None:
-                raise no_session(self._login, text)
+                silent = ended.code == SSH_FAILED and not text
+                raise no_shell_error(self._login, before, ended.code) if silent and before else attempts.error(text)
             time.sleep(pause)
 
     def _shared_login(self) -> Login:

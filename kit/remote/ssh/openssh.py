@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from typing import Literal
 
@@ -37,6 +39,8 @@ _NO_EXTRAS = (
 _PINNED = ("VerifyHostKeyDNS=no", "NoHostAuthenticationForLocalhost=no", "UpdateHostKeys=no")
 # Not an option of ssh_config, because ssh without Kerberos complains of GSSAPIDelegateCredentials.
 _NO_TICKETS = "-k"
+# A path that ssh reads in an option without quotes.
+_PLAIN = re.compile(r"[A-Za-z0-9_./+:,@~-]+")
 
 
 def openssh_argv(target: Login, *, options: Sequence[str] = (), sharing: Sharing = "join") -> tuple[str, ...]:
@@ -65,6 +69,24 @@ def container_terminal_argv(target: Login) -> tuple[str, ...]:
     alive = ("ServerAliveInterval=15", "ServerAliveCountMax=4")
     settings = [*alive, *_NO_EXTRAS, *_PINNED, *_shared(target.socket, "join")]
     return _argv(("-tt", _NO_TICKETS), target, settings)
+
+
+def settings_argv(target: Login) -> tuple[str, ...]:
+    """Return the command that prints ssh's settings for this VM. It contacts no host."""
+    return ("ssh", "-G", *openssh_argv(target, sharing="no")[1:])
+
+
+def by_hand(target: Login) -> str:
+    """Return what a person types to connect to this VM with kit's login, quoted for a shell."""
+    argv = ["ssh"]
+    if target.port:
+        argv += ["-p", str(target.port)]
+    if target.key:
+        argv += ["-i", target.key]
+    if target.known_hosts:
+        path = target.known_hosts
+        argv += ["-o", f"UserKnownHostsFile={path if _PLAIN.fullmatch(path) else _quoted(path)}"]
+    return shlex.join([*argv, f"{target.user}@{target.address}" if target.user else target.address])
 
 
 def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str, ...]:

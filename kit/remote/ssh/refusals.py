@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from kit.errors import LoginRefusedError, UnreachableError
 from kit.model.host import Login
-from kit.remote.ssh.openssh import CONNECT_TIMEOUT_S
+from kit.remote.ssh.openssh import CONNECT_TIMEOUT_S, by_hand
 from kit.remote.ssh.retry import Failure
+from kit.remote.ssh.transport import CSH
 
 # The connection was taken and ended before either side identified itself: sshd turned the address away, not the login.
 _DROPPED = re.compile(
     r"(kex|ssh)_exchange_identification: (\w+: )?(Connection (closed|reset)|Broken pipe)"
     r"|Error reading SSH protocol banner"
 )
-# Through a jump host, the same words come when the jump host cannot reach the VM. Then the lines before say so.
-_JUMPED = "UNKNOWN port "
+# Beside that, at LogLevel INFO or by a jump host's ssh; and what ssh writes of a kept connection that is gone.
+_BESIDE = re.compile(r"^(Connection (closed|reset) by |Control ?[Ss]ocket |mux_?client)")
 _REFUSED = re.compile(r"Permission denied|Too many authentication failures|no mutual signature|sign_and_send_pubkey")
 _CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|HOST KEY .* CHANGED")
+# ssh writes both with the file and the name in which it looked.
+_CHANGED_FOR = re.compile(r"^(Host|\S+ host) key for (?P<name>[\w.:\[][\w.:%\[\]-]*) has changed", re.MULTILINE)
+_OFFENDING = re.compile(r"^Offending \S+ key in (?P<file>/.+):[0-9]+$", re.MULTILINE)
 # A key that a line with @revoked names, or a certificate by an authority that it names.
 _REVOKED = re.compile(
     r"REVOKED HOST KEY DETECTED|HOST KEY .* REVOKED|host key .* is marked as revoked|revoked CA", re.I
@@ -32,9 +37,57 @@ SILENT = "connected, but received no SSH banner within {:.0f} s"
 _ABSENT = re.compile(r"connect to (host|address) .*(refused|[Nn]o route|reset|unreachable)|Connection (refused|reset)")
 
 
-def dropped(text: str) -> bool:
-    """Return whether the other side hung up before the login."""
-    return bool(_DROPPED.search(text)) and _JUMPED not in text
+# Through a jump host, ssh only sees that the connection ends. The jump host's ssh writes why, in the lines before.
+_NOT_PASSED = re.compile(r"open failed: |forwarding failed|connect to (host|address) |Unable to negotiate")
+# What the jump host reports of the VM may change soon.
+_PASSING = re.compile(r"open failed: connect failed: ")
+# These lines only repeat what another one says better.
+_EMPTY_WORDS = re.compile(r"^(stdio forwarding failed|Host key verification failed\.?)$|^@|^IT IS POSSIBLE")
+# How much is shown of what another program wrote.
+_MOST_LINES = 5
+_MOST_SHOWN = 500
+
+
+def dropped(text: str, *, proxied: bool = False) -> bool:
+    """Return whether the other side hung up before the login. `proxied`: ssh used a proxy."""
+    return bool(_DROPPED.search(text)) and not proxy_cause(text, proxied=proxied)
+
+
+def is_bare(text: str) -> bool:
+    """Return whether ssh wrote only that the other side hung up before the login."""
+    return bool(_DROPPED.search(text)) and not _before_drop(text)
+
+
+def proxy_cause(text: str, *, proxied: bool = False) -> str:
+    """Return why the proxy did not reach the VM, or "" if `text` does not say so.
+
+    A jump host's ssh writes what kit knows. With `proxied`, any other line counts, too: a ProxyCommand wrote it.
+    Without that, it may be a warning of ssh itself.
+    """
+    lines = _before_drop(text)
+    known = [line for line in lines if _is_failure(line)]
+    if known:
+        return next((line for line in reversed(known) if not _EMPTY_WORDS.search(line)), known[-1])[:_MOST_SHOWN]
+    return " ".join(lines[-_MOST_LINES:])[-_MOST_SHOWN:] if proxied else ""
+
+
+def reason(text: str) -> str:
+    """Return the line of ssh's that says best why there is no connection, or ""."""
+    *_, last = text.splitlines() or [""]
+    return proxy_cause(text) or last.strip()
+
+
+def _before_drop(text: str) -> list[str]:
+    """Return the lines before the last one that says that the other side hung up, without those of _BESIDE."""
+    lines = [line.strip() for line in text.splitlines()]
+    drops = [number for number, line in enumerate(lines) if _DROPPED.search(line)]
+    before = lines[: drops[-1]] if drops else []
+    return [line for line in before if line and not _DROPPED.search(line) and not _BESIDE.search(line)]
+
+
+def _is_failure(line: str) -> bool:
+    kinds = (_NOT_PASSED, _REFUSED, _REVOKED, _CHANGED, _CHANGED_FOR, _UNKNOWN, _UNRESOLVED, _ABSENT)
+    return any(kind.search(line) for kind in kinds)
 
 
 def distrusted(text: str) -> bool:
@@ -42,25 +95,38 @@ def distrusted(text: str) -> bool:
     return any(kind.search(text) for kind in (_REVOKED, _CERTIFICATE, _CHANGED, _UNKNOWN))
 
 
-def failure_of(text: str) -> Failure:
-    """Classify what OpenSSH's client wrote when it could not begin a session."""
-    if dropped(text):
+def failure_of(text: str, *, proxied: bool = False) -> Failure:
+    """Classify what OpenSSH's client wrote when it could not begin a session. `proxied`: ssh used a proxy."""
+    if dropped(text, proxied=proxied):
         return "dropped"
     settled = any(kind.search(text) for kind in (_REFUSED, _REVOKED, _CHANGED, _UNKNOWN, _UNRESOLVED))
-    return "absent" if _ABSENT.search(text) and not settled else "settled"
+    cause = proxy_cause(text, proxied=proxied)
+    # Nobody knows what other programs write: another attempt may help, and many attempts may count as refused logins.
+    unsure = bool(cause) and not _is_failure(cause)
+    absent = unsure or any(kind.search(cause or text) for kind in (_ABSENT, _PASSING))
+    return "absent" if absent and not settled else "settled"
 
 
-def no_session(login: Login, text: str) -> UnreachableError:
-    """Return the error for OpenSSH's exit code 255 before anything ran; `text` is what it wrote."""
+def no_session(  # noqa: PLR0911  (one for each kind of failure)
+    login: Login, text: str, *, proxy: str = ""
+) -> UnreachableError:
+    """Return the error for OpenSSH's exit code 255 before anything ran; `text` is what it wrote.
+
+    `proxy` is how ssh_config reaches the VM, such as `ProxyJump bastion`, or "".
+    """
+    if CSH in text.splitlines():
+        return csh_error(login)
+    if cause := proxy_cause(text, proxied=bool(proxy)):
+        return proxy_error(login, proxy, cause)
     lines = text.splitlines()
     last = lines[-1].strip() if lines else "exit 255"
     if dropped(text):
-        return dropped_error(login.address, lines[0], login.host)
+        return dropped_error(login.address, text, login.host, proxy=proxy)
     if distrusted(text):
         return _key_error(login, text)
     if _REFUSED.search(text):
         return login_refused_error(login, last.removeprefix(f"{login.user}@{login.address}: "))
-    if _UNRESOLVED.search(text) and _JUMPED not in text:
+    if _UNRESOLVED.search(text):
         return unresolved_error(login)
     return no_connection_error(login, SILENT.format(CONNECT_TIMEOUT_S) if _SILENT.search(text) else last)
 
@@ -71,17 +137,31 @@ def _key_error(login: Login, text: str) -> UnreachableError:
         return revoked_key_error(login)
     if certificate := _CERTIFICATE.search(text):
         return certificate_error(login, certificate["why"].strip())
-    return changed_key_error(login) if _CHANGED.search(text) else unknown_key_error(login)
+    return changed_key_error(login, text) if _CHANGED.search(text) else unknown_key_error(login)
 
 
-def dropped_error(subject: str, text: str, host: str | None) -> UnreachableError:
+def dropped_error(subject: str, text: str, host: str | None, *, proxy: str = "") -> UnreachableError:
     """From here nobody sees who hung up, and why: the hint lists the usual causes, and where to read the real one."""
+    line = next((line for line in reversed(text.splitlines()) if _DROPPED.search(line)), text)
+    through = f". Or it was {proxy} of your ssh_config that hung up" if proxy else ""
     return UnreachableError(
-        f"{subject} hung up before the login: {text}",
+        f"{subject} hung up before the login: {line}",
         hint="after refused logins sshd shuts an address out for a while (PerSourcePenalties, OpenSSH 9.8 and newer), "
         "as fail2ban does; or it is at its MaxStartups. Wait some minutes, then run the same again. "
-        "The cause is in the VM's log, at its console: journalctl -u ssh",
+        f"The cause is in the VM's log, at its console: journalctl -u ssh{through}",
         host=host,
+    )
+
+
+def proxy_error(login: Login, proxy: str, cause: str) -> UnreachableError:
+    """Return the error for a proxy of ssh_config that did not reach the VM. `proxy` may be unknown, then it is ""."""
+    kind = LoginRefusedError if _REFUSED.search(cause) else UnreachableError
+    # Its words may be a banner or a warning.
+    beside = "" if _is_failure(cause) else ". If its proxy works, the VM hung up: journalctl -u ssh at its console"
+    return kind(
+        f"no SSH connection to {where(login)}; its proxy wrote: {cause}",
+        hint=f"your ssh_config reaches it by {proxy or 'ProxyJump or ProxyCommand'}. Try: {by_hand(login)}{beside}",
+        host=login.host,
     )
 
 
@@ -89,18 +169,48 @@ def login_refused_error(login: Login, text: str) -> LoginRefusedError:
     return LoginRefusedError(
         f"{where(login)} refused the login: {text}",
         hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add. "
-        f"Then try: ssh {login.address}",
+        f"Then try: {by_hand(login)}",
         host=login.host,
     )
 
 
-def changed_key_error(login: Login) -> UnreachableError:
-    file = f"-f {login.known_hosts} " if login.known_hosts else ""
-    name = f"'[{login.address}]:{login.port}'" if login.port not in (None, 22) else login.address
+def no_shell_error(login: Login, text: str, code: int) -> LoginRefusedError:
+    """Return the error for a login that ended without running kit's command. `text` is what the VM printed, if any.
+
+    A cloud's image may let root log in only to name another user, and an account may have no shell.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = (lines[-1] if lines else f"exit {code}")[:_MOST_SHOWN]
+    return LoginRefusedError(
+        f"{where(login)} logged in, but no shell answered: {last}",
+        hint="set user= in the hosts file (or ssh: user: in kit.yaml) to a user with a shell. "
+        f"Then try: {by_hand(login)}",
+        host=login.host,
+    )
+
+
+def csh_error(login: Login) -> LoginRefusedError:
+    return LoginRefusedError(
+        f"the login shell of {where(login)} is csh or tcsh, which reads kit's commands differently",
+        hint="change it there: chsh -s /bin/bash. Or set user= in the hosts file to a user with another shell",
+        host=login.host,
+    )
+
+
+def changed_key_error(login: Login, text: str = "", *, name: str = "") -> UnreachableError:
+    """Return the error for another key than the pinned one.
+
+    `text` is what ssh wrote: it names the file, and the host as that file calls it. `name` is that name, if ssh wrote
+    nothing. An alias of ssh_config has another name there.
+    """
+    changed, offending = _CHANGED_FOR.search(text), _OFFENDING.search(text)
+    file = offending["file"] if offending else login.known_hosts
+    name = (changed["name"] if changed else name) or known_name(login.address, login.port)
+    remove = shlex.join(["ssh-keygen", *(["-f", file] if file else []), "-R", name])
     return UnreachableError(
         f"the host key of {where(login)} is not the one in known_hosts: somebody intercepts the connection, "
         "or the VM was recreated",
-        hint=f"if it was recreated: ssh-keygen {file}-R {name}, then connect once with ssh",
+        hint=f"if it was recreated: {remove}; then connect once and compare the fingerprint: {by_hand(login)}",
         host=login.host,
     )
 
@@ -123,10 +233,9 @@ def certificate_error(login: Login, why: str) -> UnreachableError:
 
 
 def unknown_key_error(login: Login) -> UnreachableError:
-    port = f"-p {login.port} " if login.port else ""
     return UnreachableError(
         f"the host key of {where(login)} is not known here",
-        hint=f"connect once and compare the fingerprint: ssh {port}{login.address}",
+        hint=f"connect once and compare the fingerprint: {by_hand(login)}",
         host=login.host,
     )
 
@@ -150,7 +259,7 @@ def missing_key_error(login: Login) -> UnreachableError:
 def no_connection_error(login: Login, text: str) -> UnreachableError:
     return UnreachableError(
         f"no SSH connection to {where(login)}: {text}",
-        hint=f"is the VM up, and does ssh {login.address} work from here?",
+        hint=f"is the VM up, and does this work from here: {by_hand(login)}",
         host=login.host,
     )
 
@@ -158,7 +267,7 @@ def no_connection_error(login: Login, text: str) -> UnreachableError:
 def broken_error(login: Login, text: str) -> UnreachableError:
     return UnreachableError(
         f"the connection broke: {text}",
-        hint=f"try: ssh {login.address}; then run the same again",
+        hint=f"try: {by_hand(login)}; then run the same again",
         host=login.host,
     )
 
@@ -168,3 +277,8 @@ def where(login: Login) -> str:
     port = f":{login.port}" if login.port else ""
     user = f"{login.user}@" if login.user else ""
     return f"{user}{login.address}{port}"
+
+
+def known_name(address: str, port: int | None) -> str:
+    """Return what known_hosts calls a host."""
+    return f"[{address}]:{port}" if port not in (None, 22) else address

@@ -31,11 +31,13 @@ class Ended(Struct, frozen=True, kw_only=True):
     """How one process of ssh ended, and whether the command began.
 
     `errors` is what ssh wrote to standard error if the command did not begin, else the last of what both wrote there.
+    `before` is the end of what the VM printed before a command began.
     """
 
     begun: bool
     code: int
     errors: bytes
+    before: bytes = b""
 
 
 class LateError(Exception):
@@ -61,6 +63,7 @@ class Talk:
         self._pending = memoryview(b"\n" + stdin)
         self._timeout_s = timeout_s
         self._errors = bytearray()
+        self._before = b""
         self._begun = False
         self._reader: Reader | None = None
         self._deadline = time.monotonic() + START_S
@@ -78,7 +81,7 @@ class Talk:
             if self._reader is not None:
                 self._reader.close()
         code = self._process.wait()
-        return Ended(begun=self._begun, code=code, errors=bytes(self._errors))
+        return Ended(begun=self._begun, code=code, errors=bytes(self._errors), before=self._before)
 
     def _pump(self) -> None:
         while self._reads():
@@ -113,9 +116,11 @@ class Talk:
             self._selector.unregister(pipe)
             return
         if pipe is self._process.stdout:
-            # Before the command, a login's own files may print something.
+            # Before the command, a login's own files may print something. It matters only if no command begins.
             if self._begun:
                 self._live.out(data)
+            else:
+                self._before = (self._before + data)[-_TAIL:]
             return
         self._errors += data
         if self._begun:

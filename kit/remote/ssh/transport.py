@@ -124,18 +124,30 @@ BEGUN = b"kit-session\n"
 _FENCE = f"echo {BEGUN.decode().strip()} >&2; read -r kit || exit 255; "
 
 
+# What it writes instead if the login shell is csh or tcsh. Within quotes, these read newlines, backslashes and `!` in
+# their own way, and would run the lines of a script as commands. So this first line ends them. Others set no `shell`.
+CSH = "the login shell is csh"
+_NOT_FOR_CSH = re.compile(r"[\n\\!]")
+_NO_CSH = f"""sh -c 'case $1 in *csh) echo {CSH} >&2; kill -9 "$PPID" ;; esac' kit "$shell"\nexec """
+
+
 def fenced(argv: Sequence[str]) -> str:
     """Return `as_root(argv)` that first writes BEGUN, then waits for one line on standard input."""
-    return quoted(["sh", "-c", _FENCE + AS_ROOT, "kit", *argv])
+    return _not_by_csh(quoted(["sh", "-c", _FENCE + AS_ROOT, "kit", *argv]))
 
 
 def as_root(argv: Sequence[str]) -> str:
     """Return the command as text for the VM's shell. Commands are quoted here and nowhere else."""
-    return quoted(["sh", "-c", AS_ROOT, "kit", *argv])
+    return _not_by_csh(quoted(["sh", "-c", AS_ROOT, "kit", *argv]))
+
+
+def _not_by_csh(text: str) -> str:
+    """Return a text from `quoted` with a line before it that ends csh, if csh would read the text differently."""
+    return _NO_CSH + text if _NOT_FOR_CSH.search(text) else text
 
 
 def quoted(argv: Sequence[str]) -> str:
-    """Return a command as text that every login shell reads alike.
+    """Return a command as text that every login shell reads alike, except for csh.
 
     Within single quotes, fish takes a backslash for the beginning of an escape. So kit puts backslashes into double
     quotes, in which fish and sh read two of them as one.

@@ -38,7 +38,7 @@ sys.exit(subprocess.call(sys.argv[2:]))
 STUBS = {
     # The words of each call, and then the last one as a command. If ssh ends first, the terminal there hangs up.
     "ssh": 'echo "$*" >>"$0.calls"\nif [ "$1" = -O ]; then exit 0; fi\nfor last; do :; done\n'
-    f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} ssh sh -c "exec $last"',
+    f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} ssh sh -c "$last"',
     "id": "echo 0",
     # docker exec [OPTION]... NODE COMMAND...
     "docker": 'echo "$*" >>"$0.calls"\nshift\nwhile :; do case $1 in\n'

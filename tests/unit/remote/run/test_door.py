@@ -42,7 +42,8 @@ def with_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ssh:
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
         file = folder / "ssh"
-        file.write_text(f"#!/bin/sh\n{script}\n")
+        # Nothing is in its settings, which it prints without a connection.
+        file.write_text(f'#!/bin/sh\n[ "$1" != -G ] || exit 0\n{script}\n')
         file.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         return Door(LOGIN, "kit-lab-mpihead")
@@ -155,10 +156,11 @@ class TestAgainstTheLauncher:
     ("script", "kind", "message", "hint"),
     [
         ("echo 'ssh: connect to host 10.0.0.1 port 22: Connection refused' >&2; exit 255", UnreachableError,
-         "no SSH connection to root@10.0.0.1: ssh: connect", "ssh 10.0.0.1"),
+         "no SSH connection to root@10.0.0.1: ssh: connect", "ssh root@10.0.0.1"),
         ("echo 'kex_exchange_identification: read: Connection reset by peer' >&2; echo again >&2; exit 255",
          UnreachableError, "10.0.0.1 hung up before the login: kex_", "PerSourcePenalties"),
-        ("echo 'Permission denied (publickey).' >&2; exit 255", LoginRefusedError, "Permission denied", "ssh 10.0.0.1"),
+        ("echo 'Permission denied (publickey).' >&2; exit 255", LoginRefusedError, "Permission denied",
+         "ssh root@10.0.0.1"),
         ("echo 'sudo: a password is required' >&2; exit 1", NotReadyError, "cannot become root", "sudo without"),
         ("echo 'Error response from daemon: No such container: kit-lab-mpihead' >&2; exit 1", NotReadyError,
          "no cluster runs here", "run: kit deploy"),

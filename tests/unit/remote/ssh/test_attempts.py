@@ -16,7 +16,7 @@ HUNG_UP = "kex_exchange_identification: Connection closed by remote host"
 def test_a_dead_kept_connection_costs_one_attempt_and_no_pause(tmp_path: Path) -> None:
     socket = tmp_path / "s"
     socket.touch()
-    attempts = Attempts()
+    attempts = Attempts(LOGIN)
     attempts.begin(replace(LOGIN, socket=str(socket)))
     assert attempts.pause_s("") == 0.0
     attempts.begin(replace(LOGIN, socket=str(socket)))
@@ -24,13 +24,13 @@ def test_a_dead_kept_connection_costs_one_attempt_and_no_pause(tmp_path: Path) -
 
 
 def test_a_new_connection_that_is_refused_is_settled(tmp_path: Path) -> None:
-    attempts = Attempts()
+    attempts = Attempts(LOGIN)
     attempts.begin(replace(LOGIN, socket=str(tmp_path / "missing")))
     assert attempts.pause_s("Permission denied (publickey).") is None
 
 
 def test_a_host_that_hangs_up_gets_all_its_attempts() -> None:
-    attempts = Attempts()
+    attempts = Attempts(LOGIN)
     pauses = []
     for _ in range(DROPPED_ATTEMPTS):
         attempts.begin(LOGIN)

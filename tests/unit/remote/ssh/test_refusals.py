@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -9,18 +11,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from kit.errors import LoginRefusedError, UnreachableError
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.remote.ssh import fabric, openssh
 from kit.remote.ssh.fabric import FabricTransport
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.openssh import openssh_argv
-from kit.remote.ssh.refusals import dropped, failure_of, no_session
+from kit.remote.ssh.refusals import broken_error, changed_key_error, dropped, failure_of, no_session, reason
 from kit.remote.ssh.retry import DROPPED_ATTEMPTS
-from kit.remote.ssh.transport import Transport
+from kit.remote.ssh.transport import CSH, Transport
+from tests.fakes.sshd import Sshd
 
 Serve = Callable[[str], Login]
 
@@ -126,6 +131,22 @@ def test_one_that_says_nothing_is_not_that(serve: Serve, monkeypatch: pytest.Mon
         ("channel 0: open failed: connect failed: No route to host\nstdio forwarding failed\n"
          "kex_exchange_identification: Connection closed by remote host\n"
          "Connection closed by UNKNOWN port 65535", False),
+        # What kit's own options let through of the same.
+        ("channel 0: open failed: administratively prohibited: open failed\nstdio forwarding failed\n"
+         "kex_exchange_identification: Connection closed by remote host", False),
+        ("ubuntu@bastion: Permission denied (publickey).\n"
+         "kex_exchange_identification: Connection closed by remote host", False),
+        ("ssh: connect to host bastion port 22: Connection refused\n"
+         "kex_exchange_identification: Connection closed by remote host", False),
+        # The jump host itself hung up. It may be at its MaxStartups.
+        ("kex_exchange_identification: read: Connection reset by peer\nConnection reset by 10.0.0.9 port 22\n"
+         "kex_exchange_identification: Connection closed by remote host", True),
+        # A warning of ssh about its own files.
+        ("Warning: Identity file /k/id not accessible: No such file or directory.\n"
+         "kex_exchange_identification: read: Connection reset by peer", True),
+        # A socket of a kept connection that is gone.
+        ("Control socket connect(/run/user/0/kit/s): Connection refused\n"
+         "kex_exchange_identification: Connection closed by remote host", True),
         ("", False),
     ],
 )  # fmt: skip
@@ -167,6 +188,165 @@ def test_what_ssh_writes_becomes_an_error_with_a_next_step(text: str, message: s
     assert error.hint
     assert error.host == "gpu1"
     assert failure_of(text) == failure
+
+
+END = "kex_exchange_identification: Connection closed by remote host"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause", "failure"),
+    [
+        ("channel 0: open failed: connect failed: No route to host\nstdio forwarding failed",
+         "channel 0: open failed: connect failed: No route to host", "absent"),
+        ("channel 0: open failed: administratively prohibited: x\nstdio forwarding failed",
+         "channel 0: open failed: administratively prohibited: x", "settled"),
+        ("Authorized use only\nubuntu@bastion: Permission denied (publickey).",
+         "ubuntu@bastion: Permission denied (publickey).", "settled"),
+        ("No ED25519 host key is known for bastion and you have requested strict checking.\n"
+         "Host key verification failed.",
+         "No ED25519 host key is known for bastion and you have requested strict checking.", "settled"),
+        ("Host key verification failed.", "Host key verification failed.", "settled"),
+        ("ssh: Could not resolve hostname bastion: Name or service not known",
+         "ssh: Could not resolve hostname bastion: Name or service not known", "settled"),
+        ("ssh: connect to host bastion port 22: Connection refused",
+         "ssh: connect to host bastion port 22: Connection refused", "absent"),
+        ("ssh: connect to host bastion port 22: Connection timed out",
+         "ssh: connect to host bastion port 22: Connection timed out", "settled"),
+        ("sh: 1: exec: cloudflared: not found", "sh: 1: exec: cloudflared: not found", "absent"),
+        ("ERROR: no token\n\nRun:\n  gcloud auth login", "ERROR: no token Run: gcloud auth login", "absent"),
+    ],
+)  # fmt: skip
+def test_a_proxy_that_fails_is_named(lines: str, cause: str, failure: str) -> None:
+    text = f"{lines}\n{END}"
+    error = no_session(LOGIN, text, proxy="ProxyJump bastion")
+    assert error.message == f"no SSH connection to 10.0.0.1; its proxy wrote: {cause}"
+    hint = str(error.hint)
+    assert hint.startswith("your ssh_config reaches it by ProxyJump bastion. Try: ssh 10.0.0.1")
+    # Other words than those of ssh may be a warning.
+    assert ("the VM hung up" in hint) is ("gcloud" in cause or "cloudflared" in cause)
+    assert isinstance(error, LoginRefusedError) is ("denied" in cause)
+    assert failure_of(text, proxied=True) == failure
+    # Without knowing of the proxy, only the words of ssh count.
+    assert reason(text) == (END if "the VM hung up" in hint else cause)
+
+
+def test_a_proxy_that_writes_nothing_may_be_the_one_that_hung_up() -> None:
+    error = no_session(LOGIN, END, proxy="ProxyCommand nc %h %p")
+    assert error.message == f"10.0.0.1 hung up before the login: {END}"
+    assert "MaxStartups" in str(error.hint)
+    assert "Or it was ProxyCommand nc %h %p" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    ("complaint", "message", "logins"),
+    [
+        (f"u@bastion: Permission denied (publickey).\n{END}", "its proxy wrote: u@bastion: Permission denied", 2),
+        # The proxy gets through by now, and the VM refuses the login.
+        ("u@10.0.0.1: Permission denied (publickey).", "10.0.0.1 refused the login", 2),
+        (END, "hung up before the login", DROPPED_ATTEMPTS + 1),
+    ],
+)
+def test_behind_a_proxy_a_kept_connection_is_explained(
+    complaint: str, message: str, logins: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ssh sends what a proxy writes to /dev/null if the connection is to be kept."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    stub(
+        tmp_path,
+        monkeypatch,
+        f"""[ "$1" != -G ] || {{ echo proxyjump bastion; exit 0; }}
+        [ "$1" != -O ] || exit 1
+        echo login >>{tmp_path}/logins
+        case "$*" in *ControlPersist*) echo '{END}' >&2 ;; *) echo '{complaint}' >&2 ;; esac
+        exit 255""",
+    )
+    assert message in by_openssh(LOGIN).message
+    assert len((tmp_path / "logins").read_text().split()) == logins
+
+
+def stub(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    (folder / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_real_jump_host_that_refuses_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for the connection, and once to see what the jump host's ssh writes."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "host"], check=True)
+    jump = Sshd(tmp_path / "host")
+    key = " ".join((tmp_path / "host.pub").read_text().split()[:2])
+    (tmp_path / "known").write_text(f"[127.0.0.1]:{jump.port} {key}\n")
+    (tmp_path / "config").write_text(
+        f"Host gpu1\n ProxyJump bastion\nHost bastion\n HostName 127.0.0.1\n Port {jump.port}\n User u\n"
+        f" UserKnownHostsFile {tmp_path}/known\n PubkeyAuthentication no\n"
+    )
+    stub(tmp_path, monkeypatch, f'exec {shutil.which("ssh")} -F {tmp_path}/config "$@"')
+    error = by_openssh(replace(LOGIN, address="gpu1"))
+    connections = jump.connections
+    jump.close()
+    assert error.message == "no SSH connection to gpu1; its proxy wrote: u@127.0.0.1: Permission denied (publickey)."
+    assert error.hint == "your ssh_config reaches it by ProxyJump bastion. Try: ssh gpu1"
+    assert connections == 2
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "reason"),
+    [
+        (
+            'Please login as the user "ubuntu" rather than the user "root".\\n\\n',
+            142,
+            'Please login as the user "ubuntu"',
+        ),
+        ("Welcome\\nThis account is currently not available.\\n", 1, "This account is currently not available."),
+        ("rejected\\n", 255, "rejected"),
+        ("", 1, "exit 1"),
+    ],
+)
+def test_a_login_without_a_shell(
+    printed: str, code: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forced command of a cloud's image, for example. Another attempt would be another refused login."""
+    stub(tmp_path, monkeypatch, f"echo x >>{tmp_path}/logins; printf '{printed}'; exit {code}")
+    error = by_openssh(replace(LOGIN, user="root", socket=str(tmp_path / "s")))
+    assert isinstance(error, LoginRefusedError)
+    assert error.message.startswith(f"root@10.0.0.1 logged in, but no shell answered: {reason}")
+    assert "set user= in the hosts file" in str(error.hint)
+    assert (tmp_path / "logins").read_text() == "x\n"
+
+
+def test_csh_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(tmp_path, monkeypatch, f"echo '{CSH}' >&2; exit 255")
+    error = by_openssh(replace(LOGIN, user="ana", socket=str(tmp_path / "s")))
+    assert error.message == "the login shell of ana@10.0.0.1 is csh or tcsh, which reads kit's commands differently"
+    assert "chsh -s /bin/bash" in str(error.hint)
+
+
+def test_hints_have_the_whole_login() -> None:
+    login = Login(host="g", address="10.0.0.1", user="ana", port=2222, key="/k/my id", known_hosts="/k/my known")
+    words = "ssh -p 2222 -i '/k/my id' -o 'UserKnownHostsFile=\"/k/my known\"' ana@10.0.0.1"
+    for text in (
+        "Permission denied (publickey).",
+        "No ED25519 host key is known for 10.0.0.1 and you have requested strict checking.",
+        "ssh: connect to host 10.0.0.1 port 2222: No route to host",
+        CHANGED,
+    ):
+        assert str(no_session(login, text).hint).endswith(words)
+    assert f"try: {words};" in str(broken_error(login, "x").hint)
+
+
+def test_a_changed_key_is_removed_where_ssh_read_it() -> None:
+    """An alias of ssh_config has another name in known_hosts, and perhaps another file."""
+    text = CHANGED.replace("10.0.0.1", "[10.0.0.1]:2222").replace(
+        "Host key for", "Offending ED25519 key in /home/ana/my known:12\nHost key for"
+    )
+    hint = str(no_session(replace(LOGIN, address="gpu1"), text).hint)
+    assert "if it was recreated: ssh-keygen -f '/home/ana/my known' -R '[10.0.0.1]:2222'; then" in hint
+    # Python's ssh writes nothing.
+    login = replace(LOGIN, address="10.0.0.1", port=2222, known_hosts="/k/my known")
+    assert "ssh-keygen -f '/k/my known' -R '[10.0.0.1]:2222'; then" in str(changed_key_error(login).hint)
+    # No text of a proxy becomes an option.
+    odd = CHANGED.replace("10.0.0.1 has", "-oX has").replace("Host key for", "Offending x key in -f:1\nHost key for")
+    assert "recreated: ssh-keygen -R 10.0.0.1; then" in str(no_session(LOGIN, odd).hint)
 
 
 def test_a_refused_login_is_a_separate_error() -> None:
