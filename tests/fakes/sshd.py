@@ -138,7 +138,10 @@ def _run(channel: paramiko.Channel, command: bytes) -> None:
     for pump in pumps:
         pump.join()
     with contextlib.suppress(OSError, EOFError):
-        channel.send_exit_status(process.wait())
+        code = process.wait()
+        # As sshd, it has no exit status for a command that a signal ended.
+        if code >= 0:
+            channel.send_exit_status(code)
         channel.close()
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from kit.errors import UnreachableError
 from kit.model.host import Host, Login
+from kit.model.values import replace
 from kit.remote.run.door import KEEP_ALIVE
 from kit.remote.ssh.fabric import FabricTransport
 from kit.remote.ssh.known import is_plain
@@ -296,6 +297,51 @@ def test_a_config_that_pythons_ssh_cannot_read(site: Site, config: Path) -> None
     (site.folder / ".ssh" / "config").write_text("Match bogus x\n  User nobody\n")
     assert site.run(FabricTransport, "echo", "here") == "here\n"
     assert not config.exists()
+
+
+def configured(site: Site, config: Path, *lines: str) -> Site:
+    """Return the site with a login that has no key and no known_hosts: these lines of ssh_config have them."""
+    text = "Host *\n" + "".join(f"  {line}\n" for line in lines)
+    for file in (site.folder / "config", site.folder / ".ssh" / "config"):
+        file.write_text(text)
+    return site._replace(login=replace(site.login, key=None, known_hosts=None))
+
+
+def test_what_pythons_ssh_does_not_know_of_a_config_is_left_to_openssh(site: Site, config: Path) -> None:
+    key = f"IdentityFile {site.folder / 'id'}"
+    known = f"UserKnownHostsFile {site.known_hosts}"
+    assert configured(site, config, key, known).run(FabricTransport, "echo", "here") == "here\n"
+    # Which keys count is the same.
+    strange = configured(site, config, key, f"UserKnownHostsFile {site.folder / 'missing'}")
+    assert "is not known here" in strange.refusal(FabricTransport).message
+
+
+@pytest.mark.usefixtures("agent")
+def test_the_agent_of_a_config_is_left_to_openssh(site: Site, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["ssh-add", "-q", site.folder / "id"], check=True)
+    monkeypatch.delenv("SSH_AUTH_SOCK")
+    known = site.folder / ".ssh" / "known_hosts"
+    known.write_text(site.known_hosts.read_text())
+    there = configured(site, config, f"UserKnownHostsFile {known}", f"IdentityAgent {site.folder / 'agent'}")
+    assert there.run(FabricTransport, "echo", "here") == "here\n"
+
+
+def test_a_changed_key_is_final(site: Site, config: Path) -> None:
+    """Another file of the config may have the new key: kit does not look there for a key that fits."""
+    (site.folder / ".ssh" / "known_hosts").write_text(f"{site.name} {keygen(site.folder / 'other')}\n")
+    there = configured(site, config, f"UserKnownHostsFile {site.known_hosts}")
+    error = there.refusal(FabricTransport)
+    assert "is not the one in known_hosts" in error.message
+    assert f"ssh-keygen -R '{site.name}'" in str(error.hint)
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+def test_csh_runs_no_line_of_a_script(make: Make, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """csh would end the quoted script at its first newline, and run the next lines as the login."""
+    monkeypatch.setenv("shell", "/bin/tcsh")
+    with pytest.raises(UnreachableError, match="is csh or tcsh"):
+        site.run(make, "sh", "-c", f"true\ntouch {site.folder}/mark\n")
+    assert not (site.folder / "mark").exists()
 
 
 def test_kept_sockets_are_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

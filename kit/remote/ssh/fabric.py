@@ -23,16 +23,17 @@ from kit.remote.ssh.refusals import (
     SILENT,
     broken_error,
     changed_key_error,
+    csh_error,
     dropped,
     dropped_error,
+    known_name,
     login_refused_error,
     missing_key_error,
     no_connection_error,
-    unknown_key_error,
     unresolved_error,
 )
 from kit.remote.ssh.retry import Failure, pause_s
-from kit.remote.ssh.transport import Completed, Live, Output, as_root
+from kit.remote.ssh.transport import CSH, Completed, Live, Output, as_root
 
 if TYPE_CHECKING:
     import paramiko
@@ -43,6 +44,9 @@ CONNECT_TIMEOUT_S = 15.0
 # The part of it that sshd has for its banner. With all of it, two clocks of paramiko would end together, and the first
 # might be the one that does not know what it waited for.
 FIRST_WORD = 0.9
+# OpenSSH's client may know the host's key, and have one to log in with: Python's ssh ignores Include,
+# UserKnownHostsFile, HostKeyAlias, IdentityAgent and CertificateFile of ssh_config.
+_BY_FILES = ("not found in known_hosts", "No authentication methods available")
 CHUNK = 1 << 16
 CUT_S = 2.0
 # Paramiko also logs what it raises. Without a handler, Python would print its tracebacks.
@@ -95,10 +99,14 @@ class FabricTransport:
             channel = self._open().transport.open_session(timeout=CONNECT_TIMEOUT_S)
             with channel:
                 channel.exec_command(command)
-                return self._talk(channel, stdin, timeout_s, Output(self._host.name))
+                done = self._talk(channel, stdin, timeout_s, Output(self._host.name))
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
             raise broken_error(self._login, str(error) or type(error).__name__) from error
+        # A signal ended the login shell.
+        if done.code < 0 and done.error_text == CSH:
+            raise csh_error(self._login)
+        return done
 
     def _talk(self, channel: paramiko.Channel, stdin: bytes, timeout_s: float, output: Output) -> Completed:
         deadline = time.monotonic() + timeout_s
@@ -185,12 +193,18 @@ class FabricTransport:
         try:
             connection.open()
         except paramiko.BadHostKeyException as error:
-            raise changed_key_error(target) from error
-        except (paramiko.AuthenticationException, paramiko.PasswordRequiredException) as error:
+            name = known_name(error.hostname, connection.port) if error.hostname == connection.host else ""
+            raise changed_key_error(target, name=name) from error
+        except paramiko.PasswordRequiredException as error:
+            # Python's ssh does not know this agent, which may have the key.
+            if "identityagent" in connection.ssh_config:
+                raise _given_up(connection) from error
             raise login_refused_error(target, str(error)) from error
+        except paramiko.AuthenticationException as error:
+            raise _given_up(connection) from error
         except paramiko.SSHException as error:
-            if "not found in known_hosts" in str(error):
-                raise unknown_key_error(target) from error
+            if any(words in str(error) for words in _BY_FILES):
+                raise _given_up(connection) from error
             silent = isinstance(error.__context__, TimeoutError)
             text = SILENT.format(first_word_s) if silent else str(error)
             raise _Retry(text, "settled" if silent else "dropped" if dropped(text) else "absent") from error
@@ -231,7 +245,13 @@ def _drain(channel: paramiko.Channel, output: Output) -> bool:
 
 
 class _UnsuitableError(Exception):
-    """Python's ssh cannot read the user's files."""
+    """Python's ssh cannot read the user's files, or does not get in with them. OpenSSH's client decides."""
+
+
+def _given_up(connection: Any) -> _UnsuitableError:
+    """Close a connection without a login, and return the error that leaves the host to OpenSSH's client."""
+    connection.client.close()
+    return _UnsuitableError()
 
 
 class _Retry(Exception):
