@@ -17,7 +17,7 @@ from kit.plan.blame.lateness import Late
 
 # A reason must explain this part of what the others lose, and this share of the time.
 LEAST_PART, LEAST_SHARE = 0.25, 0.03
-# A GPU whose clock is lower than this part of the others' does less work.
+# A GPU whose clock is lower than this part of that of others of its model does less work.
 CLOCK = 0.93
 # What nvidia-smi calls a reason, and is not a fault: nothing to do, or a clock that somebody chose for all.
 _HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "sync_boost", "display_clock_setting"})
@@ -140,7 +140,10 @@ def _use(gpus: Sequence[Gpu]) -> float:
 
 
 def _throttled_gpu(watched: Watched, late: Late) -> Cause | None:
-    """Return the cause if the late ranks' GPUs have a lower clock than the others', or say that they are throttled."""
+    """Return the cause if the late ranks' GPUs say that they are throttled, or have a lower clock than others.
+
+    Clocks are compared only with GPUs of the same model: models differ in their highest clock.
+    """
     numbers = {number for rank in late.ranks for number in watched.gpus.get(rank, ())}
     own: list[Gpu] = []
     others: list[Gpu] = []
@@ -150,17 +153,19 @@ def _throttled_gpu(watched: Watched, late: Late) -> Cause | None:
                 (own if host == late.host and gpu.index in numbers else others).append(gpu)
     if not own:
         return None
+    models = {gpu.name for gpu in own}
+    alike = [gpu for gpu in others if gpu.name in models]
     words = sorted({word for gpu in own for word in gpu.throttle} - _HARMLESS)
-    usual = {word for word in words if _part(others, word) > 0.5}
+    usual = {word for word in words if _part(alike or others, word) > 0.5}
     words = [word for word in words if word not in usual and _part(own, word) > 0.5]
-    clock, usually = _clock(own), _clock(others)
-    slower = bool(clock and usually and clock < CLOCK * usually)
-    if not words and not slower:
+    clocks = _clocks(own, alike)
+    if not words and (clocks is None or clocks[0] >= CLOCK * clocks[1]):
         return None
     names = ",".join(str(number) for number in sorted({gpu.index for gpu in own}))
     evidence = [f"GPU {names} of {late.host} is throttled: {', '.join(words)}"] if words else []
-    if clock and usually:
-        evidence.append(f"its SM clock is {clock:.0f} MHz, and {usually:.0f} MHz on the other GPUs")
+    if clocks is not None:
+        which = "the other GPUs" if len(alike) == len(others) else "the other GPUs of its model"
+        evidence.append(f"its SM clock is {clocks[0]:.0f} MHz, and {clocks[1]:.0f} MHz on {which}")
     evidence = [marked(text, [gpu.name for gpu in own]) for text in evidence]
     return Cause(
         reason="gpu-throttle",
@@ -172,6 +177,16 @@ def _throttled_gpu(watched: Watched, late: Late) -> Cause | None:
 
 def _part(gpus: Sequence[Gpu], word: str) -> float:
     return sum(word in gpu.throttle for gpu in gpus) / len(gpus) if gpus else 0.0
+
+
+def _clocks(own: Sequence[Gpu], others: Sequence[Gpu]) -> tuple[float, float] | None:
+    """Return the clock of the own GPUs and of others of their model, or None. Of several models, the slowest counts."""
+    pairs = []
+    for model in {gpu.name for gpu in own}:
+        clock, usual = (_clock([gpu for gpu in gpus if gpu.name == model]) for gpus in (own, others))
+        if clock and usual:
+            pairs.append((clock, usual))
+    return min(pairs, key=lambda pair: pair[0] / pair[1], default=None)
 
 
 def _clock(gpus: Sequence[Gpu]) -> float | None:
