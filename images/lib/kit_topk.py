@@ -51,9 +51,9 @@ class TopK(tf.Module):
     As a tf.Module it can be part of a tf.train.Checkpoint. Residuals belong to their rank: never broadcast them. Save
     them on each rank, or not at all (training then continues from empty ones).
 
-    A step in which a rank has an inf or a nan gives nan to every rank, as a dense all-reduce would, and leaves no trace
-    in the residuals. With a loss scale, skip that step as usual. If the scale changes between steps, unscale gradients
-    before they come here.
+    A bucket or dense tensor in which a rank has an inf or a nan gives nan to every rank, as a dense all-reduce would,
+    and leaves no trace in residuals and velocities. With a loss scale, skip that step as usual; what other buckets sent
+    in it is skipped, too. If the scale changes between steps, unscale gradients before they come here.
     """
 
     def __init__(  # noqa: PLR0917  (public; programs of users may pass any of them by position)
@@ -132,7 +132,8 @@ class TopK(tf.Module):
         """Return the average over the ranks of what each rank chose to send, tensor by tensor.
 
         `gradients` are in the order of `variables`, by default those that TopK was made for. A gradient that is None
-        stays None; sparse gradients (such as those of an embedding) become dense.
+        stays None, and the variable keeps its residual and velocity; sparse gradients (such as those of an embedding)
+        become dense.
         """
         gradients = list(gradients)
         places = self._places_of(variables)
@@ -144,10 +145,11 @@ class TopK(tf.Module):
         self.steps.assign_add(1)
         averaged = list(given)
         for number, bucket in enumerate(self._buckets):
-            if all(given[place] is None for place in bucket):
+            there = [given[place] is not None for place in bucket]
+            if not any(there):
                 continue
             flat = tf.concat([self._flat(given[place], place) for place in bucket], axis=0)
-            parts = tf.split(self._exchange(number, flat), self._sizes[number])
+            parts = tf.split(self._exchange(number, flat, there), self._sizes[number])
             for place, part in zip(bucket, parts):
                 if given[place] is not None:
                     averaged[place] = tf.reshape(part, self._shapes[place])
@@ -171,16 +173,42 @@ class TopK(tf.Module):
         return _Tape(self, tape)
 
     def optimizer(self, optimizer):
-        """Return an optimizer like this one that exchanges gradients before it applies them. For model.fit."""
+        """Return an optimizer like this one that exchanges gradients before it applies them. For model.fit.
+
+        Keras' LossScaleOptimizer may wrap it, as compile does for mixed_float16. As with any optimizer of Keras,
+        apply_gradients with skip_gradients_aggregation=True applies gradients without an exchange.
+        """
         exchange = self.exchange
+        # True while apply_gradients applies what it has exchanged.
+        exchanged = False
+
+        def average(grads_and_vars):
+            gradients, variables = zip(*grads_and_vars)
+            return list(zip(exchange(gradients, variables), variables))
 
         def apply_gradients(this, grads_and_vars, *args, **kwargs):
-            gradients, variables = zip(*grads_and_vars)
-            averaged = exchange(gradients, variables)
-            return kind.apply_gradients(this, list(zip(averaged, variables)), *args, **kwargs)
+            nonlocal exchanged
+            # Optimizers of tf.keras.optimizers.legacy know the second name only.
+            if kwargs.get("skip_gradients_aggregation") or not kwargs.get("experimental_aggregate_gradients", True):
+                return kind.apply_gradients(this, grads_and_vars, *args, **kwargs)
+            averaged, exchanged = average(grads_and_vars), True
+            try:
+                return kind.apply_gradients(this, averaged, *args, **kwargs)
+            finally:
+                exchanged = False
+
+        def aggregating(name):
+            # A LossScaleOptimizer calls this first, and applies the gradients only if they are finite. If it decided
+            # that by those of its rank alone, the ranks that apply would wait forever for one that does not.
+            def aggregate(this, grads_and_vars):
+                return getattr(kind, name)(this, grads_and_vars if exchanged else average(grads_and_vars))
+
+            return aggregate
 
         kind = optimizer.__class__
-        wrapped: Any = type("TopK" + kind.__name__, (kind,), {"apply_gradients": apply_gradients})
+        names = [name for name in ("aggregate_gradients", "_aggregate_gradients") if hasattr(kind, name)]
+        methods = {"apply_gradients": apply_gradients, **{name: aggregating(name) for name in names}}
+        wrapped: Any = type("TopK" + kind.__name__, (kind,), methods)
         return wrapped.from_config(optimizer.get_config())
 
     # -- how it works
@@ -191,77 +219,92 @@ class TopK(tf.Module):
         return tf.reshape(gradient, [-1])
 
     def _exchange_dense(self, place, gradient):
+        size, what = int(np.prod(self._shapes[place])), "dense.%d" % place
         velocity = self.dense_velocities.get(str(place))
-        if velocity is not None:
-            gradient = velocity.assign(self.momentum * velocity + gradient)
-        if self._size == 1:
-            return gradient
-        self._count(int(np.prod(self._shapes[place])) * gradient.dtype.size)
-        return _average(gradient, "%s.dense.%d" % (self.name, place))
+        if velocity is None:
+            return self._average(gradient, size, what)
+        moved = self.momentum * velocity + gradient
+        averaged = self._average(moved, size, what)
+        velocity.assign(tf.where(_finite(averaged), moved, velocity))
+        return averaged
 
-    def _exchange(self, number, flat):
+    def _average(self, tensor, size, what):
+        """Return the average over the ranks. It is finite only if the tensors of all ranks are."""
+        if self._size == 1:
+            return tensor
+        self._count(size * tensor.dtype.size)
+        return hvd.allreduce(tensor, op=hvd.Average, name="%s.%s" % (self.name, what), ignore_name_scope=True)
+
+    def _exchange(self, number, flat, there):
         if not self.warmup_steps:
-            return self._exchange_sparse(number, flat)
+            return self._exchange_sparse(number, flat, there)
         # All ranks have made the same number of steps, so all of them take the same branch.
         return tf.cond(
             self.steps <= self.warmup_steps,
-            lambda: self._exchange_whole(number, flat),
-            lambda: self._exchange_sparse(number, flat),
+            lambda: self._exchange_whole(number, flat, there),
+            lambda: self._exchange_sparse(number, flat, there),
         )
 
-    def _exchange_whole(self, number, flat):
+    def _exchange_whole(self, number, flat, there):
         """Exchange a dense bucket. Momentum is linear, so the average over ranks is that of the averaged gradient."""
-        if self.momentum:
-            velocity = self.velocities[number]
-            flat = velocity.assign(self.momentum * velocity + flat)
-        if self._size == 1:
-            return tf.identity(flat)
-        self._count(int(flat.shape[0]) * VALUE_BYTES)
-        return _average(flat, "%s.whole.%d" % (self.name, number))
+        size, what = sum(self._sizes[number]), "whole.%d" % number
+        if not self.momentum:
+            return self._average(flat, size, what)
+        velocity = self.velocities[number]
+        moved = self._moved(number, flat, there)
+        averaged = self._average(moved, size, what)
+        velocity.assign(tf.where(_finite(averaged), self._part(number, there, moved, velocity), velocity))
+        return averaged
 
-    def _exchange_sparse(self, number, flat):
+    def _exchange_sparse(self, number, flat, there):
         if self._size == 1:
             # Nothing has to travel, so every value counts.
-            return self._exchange_whole(number, flat)
+            return self._exchange_whole(number, flat, there)
         residual, k = self.residuals[number], self._kept[number]
         velocity = self.velocities[number] if self.momentum else None
-        # An inf or a nan makes the sum one, too. In the residual it would stay forever.
-        sound = tf.math.is_finite(tf.reduce_sum(flat))
-
-        def remember():
-            added = flat
-            if velocity is not None:
-                added = velocity.assign(self.momentum * velocity + flat)
-            residual.assign_add(added)
-            return 0
-
-        tf.cond(sound, remember, lambda: 0)
-        whole = residual.read_value()
-        places, values = select(whole, k)
+        moved = flat if velocity is None else self._moved(number, flat, there)
+        whole = residual + moved
+        # An inf or a nan would stay in the residual forever.
+        sound = _finite(whole)
+        # The residual of a variable that has no gradient in this step must wait: nobody would take its values.
+        places, values = select(self._part(number, there, tf.cond(sound, lambda: whole, residual.read_value)), k)
         spoken = values + tf.where(sound, 0.0, np.nan)
         self._count(k * PAIR_BYTES)
         heard = self._gather(number, k, places, spoken)
-        all_sound = tf.math.is_finite(tf.reduce_sum(heard[1]))
+        # Of all ranks or of none: where one rank has an inf, the others drop their gradients of this step, too.
+        all_sound = _finite(heard[1])
 
-        def forget():
-            if not self.feedback:
-                residual.assign(tf.zeros_like(residual))
-            else:
+        def remember():
+            if self.feedback:
+                residual.assign(whole)
                 # a - a is 0 exactly; a padded place takes 0 away.
                 residual.scatter_sub(tf.IndexedSlices(values, places))
             if velocity is not None:
+                velocity.assign(self._part(number, there, moved, velocity))
                 # Momentum masking: values that were just sent lose their old direction. Padded places keep theirs.
                 masked = tf.where(tf.equal(values, 0.0), tf.gather(velocity, places), 0.0)
                 velocity.scatter_update(tf.IndexedSlices(masked, places))
             return 0
 
-        tf.cond(all_sound, forget, lambda: 0)
+        tf.cond(all_sound, remember, lambda: 0)
         total = tf.zeros([int(flat.shape[0])])
         # Rank after rank: places differ within a rank, so the order of additions is fixed, and the sum is the same to
         # the last bit on every rank, on GPUs too.
         for rank in range(self._size):
             total = tf.tensor_scatter_nd_add(total, heard[0][rank][:, None], heard[1][rank])
         return total / self._size
+
+    def _moved(self, number, flat, there):
+        """Return the new velocity of a bucket, and 0 for variables that have no gradient in this step."""
+        return self._part(number, there, self.momentum * self.velocities[number] + flat)
+
+    def _part(self, number, there, values, others=None):
+        """Return a bucket's `values`, but `others` or 0 for variables that have no gradient in this step."""
+        if all(there):
+            return values
+        rest = tf.zeros_like(values) if others is None else others
+        rows = zip(there, tf.split(values, self._sizes[number]), tf.split(rest, self._sizes[number]))
+        return tf.concat([value if has else other for has, value, other in rows], axis=0)
 
     def _gather(self, number, k, places, values):
         """Return (places, values) of all ranks, each [ranks, k], from one message: values go as integers."""
@@ -311,5 +354,5 @@ def select(values, k):
     return tf.ensure_shape(places, [k]), tf.ensure_shape(chosen, [k])
 
 
-def _average(tensor, name):
-    return hvd.allreduce(tensor, op=hvd.Average, name=name, ignore_name_scope=True)
+def _finite(tensor):
+    return tf.reduce_all(tf.math.is_finite(tensor))

@@ -67,6 +67,19 @@ def test_a_nan_is_heard_by_all_and_leaves_no_trace(digits: Digits) -> None:
     assert digits.report["nan_left_no_trace"] == [True, True]
 
 
+def test_with_momentum_an_inf_of_one_rank_leaves_no_trace_on_any(digits: Digits) -> None:
+    assert digits.report["inf_left_no_trace"] == [True] * 4
+
+
+def test_a_variable_without_a_gradient_keeps_what_it_has_not_sent(digits: Digits) -> None:
+    assert (digits.report["absent_waits"], digits.report["absent_went_on"]) == (True, True)
+
+
+def test_a_loss_scale_skips_the_same_step_on_all_ranks(digits: Digits) -> None:
+    # Two steps of three were applied, the scale was halved once, and each step was exchanged once.
+    assert list(digits.report["scaled"].values()) == [[[-2.0, 4.0, 3]] * 2] * 2
+
+
 def test_a_dense_beginning_is_plain_momentum(digits: Digits) -> None:
     assert digits.report["momentum_error"] < 1e-6
     assert digits.report["momentum_residual"] == 0

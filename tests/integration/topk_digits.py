@@ -80,6 +80,59 @@ def bookkeeping(report):
     report["momentum_residual"] = max(float(np.abs(tensor.numpy()).max()) for tensor in topk.residuals)
 
 
+def states(topk):
+    """All that a rank remembers, as copies."""
+    return [tensor.numpy() for tensor in (*topk.residuals, *topk.velocities, *topk.dense_velocities.values())]
+
+
+def broken(report):
+    """With momentum, rank 1 has an inf in each tensor of the second step: nothing that a rank remembers may change."""
+    report["inf_left_no_trace"] = []
+    for warmup in (0, 9):
+        random = np.random.default_rng(hvd.rank())
+        variables = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
+        topk = TopK(variables, momentum=0.9, warmup_steps=warmup, dense_below=100, name=f"broken_{warmup}")
+        gradients = [random.normal(size=shape).astype("f4") for shape in SHAPES]
+        topk.exchange([tf.constant(tensor) for tensor in gradients])
+        before = states(topk)
+        for tensor in gradients:
+            tensor[3] = np.inf if hvd.rank() == 1 else 1
+        topk.exchange([tf.constant(tensor) for tensor in gradients])
+        same = all(np.array_equal(a, b) for a, b in zip(before, states(topk), strict=True))
+        report["inf_left_no_trace"] += hvd.allgather_object(same)
+
+
+def absent(report):
+    """One of two variables in a bucket has no gradient in a step: what is left of it waits."""
+    gradient = tf.constant(np.random.default_rng(hvd.rank()).normal(size=20000).astype("f4"))
+    topk = TopK([tf.Variable(tf.zeros([20000])) for _ in range(2)], name="absent")
+    topk.exchange([gradient, 100 * gradient])
+    before = topk.residuals[0].numpy().reshape(2, -1)
+    result = topk.exchange([gradient, None])
+    after = topk.residuals[0].numpy().reshape(2, -1)
+    # A bucket begins with the last variable.
+    report["absent_waits"] = result[1] is None and np.array_equal(before[0], after[0])
+    report["absent_went_on"] = not np.array_equal(before[1], after[1])
+
+
+def scaled(report):
+    """A loss scale of Keras: one rank has an inf in the second of three steps, so that both skip it."""
+    report["scaled"] = {}
+    for kind in (tf.keras.optimizers.SGD, tf.keras.optimizers.legacy.SGD):
+        weight = tf.Variable(tf.zeros([20000]))
+        topk = TopK([weight], ratio=1.0, name="scaled_" + kind.__module__.split(".")[-2])
+        optimizer = tf.keras.mixed_precision.LossScaleOptimizer(topk.optimizer(kind(1.0)), initial_scale=8)
+
+        @tf.function
+        def step(gradient, optimizer=optimizer, weight=weight):
+            optimizer.apply_gradients([(gradient, weight)])
+
+        for value in (1.0, np.inf if hvd.rank() == 1 else 1.0, 1.0):
+            step(tf.fill([20000], np.float32(value)))
+        mine = [float(weight[0]), float(optimizer.loss_scale), int(topk.steps)]
+        report["scaled"][topk.name] = hvd.allgather_object(mine)
+
+
 def wire(report):
     """Return the bytes that went over the loopback (mpirun uses TCP): ten exchanges of 1 M values, both ways.
 
@@ -227,6 +280,9 @@ def main():
     if hvd.rank() == 0:
         write_records(folder / "records", images, labels)
     bookkeeping(report)
+    broken(report)
+    absent(report)
+    scaled(report)
     wire(report)
     choosing(report)
     predivide(report)
