@@ -131,12 +131,15 @@ class Culprit(Struct, frozen=True, kw_only=True):
 
 
 class RankRow(Struct, frozen=True, kw_only=True):
-    """One rank in the whole time, for the table: `wait` is seconds for the mean tensor, the others are shares of it."""
+    """One rank in the whole time, for the table: `wait` is seconds for the mean tensor, the others are shares of it.
+
+    `wait` and `operation` are None for a rank that does not count them: only kit's Horovod does.
+    """
 
     rank: int
     host: str
-    wait: float
-    operation: float
+    wait: float | None
+    operation: float | None
     cpu: float
     delay: float
     asleep: float

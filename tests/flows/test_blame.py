@@ -246,10 +246,34 @@ def test_a_run_without_horovod_is_compared_by_its_hosts_and_this_is_said(
     result = blame(fleet.context(reporter), None, for_s=10)
     assert result.culprit is not None
     assert (result.culprit.host, result.culprit.reason, result.culprit.gain) == ("gpu2", "busy-core", None)
-    assert "cannot see which one is late, and compared hosts alone" in text.text(result)
+    shown = text.text(result)
+    assert "cannot see which one is late, and compared hosts alone" in shown
+    assert "3 ranks watched for" in shown
+    assert "WAITS MS" not in shown
     watching(deaf(seen(None)))
     result = blame(fleet.context(reporter), None, for_s=10)
     assert (result.verdict, result.culprit) == ("hosts-only", None)
+    assert [(row.rank, row.host, row.wait, row.operation) for row in result.ranks] == [
+        (rank, f"gpu{rank + 1}", None, None) for rank in range(3)
+    ]
+    assert all(row.cpu > 0 for row in result.ranks)
+
+
+def test_ranks_that_do_not_count_are_in_the_table_without_their_waits(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    watching(seen(None))
+    result = blame(fleet.context(reporter), None, for_s=10)
+    first = result.ranks[0]
+    many = (replace(first, wait=None, operation=None), *(replace(first, rank=rank, wait=rank) for rank in range(1, 20)))
+    shown = text.text(replace(result, ranks=many))
+    assert "20 ranks watched" in shown
+    # The ones that wait least, and how many are left out.
+    assert [int(line.split()[0]) for line in shown.splitlines() if line[:4].strip().isdigit()] == list(range(1, 17))
+    assert "… and 4 ranks that wait longer" in shown
+    shown = text.text(replace(result, ranks=tuple(replace(row, wait=None, operation=None) for row in many)))
+    assert "… and 4 more ranks" in shown
+    assert text.text(replace(result, ranks=many[:1])).startswith(f"Run {RUN}: 1 rank watched")
 
 
 def test_a_host_that_cannot_be_watched_hides_no_other(

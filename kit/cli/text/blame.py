@@ -24,7 +24,8 @@ _ROWS = 16
 def text(value: BlameResult, *, width: int | None = None, verbose: bool = False) -> str:
     """Return who slows the run, why, and what that costs; then a table of ranks."""
     step = f", steps of {_time(value.step)}" if value.step else ""
-    parts = [f"Run {value.run}: {len(value.ranks)} ranks watched for {value.seconds:.0f} s{step}."]
+    ranks = "1 rank" if len(value.ranks) == 1 else f"{len(value.ranks)} ranks"
+    parts = [f"Run {value.run}: {ranks} watched for {value.seconds:.0f} s{step}."]
     if value.culprit is not None:
         parts.append(_culprit(value.culprit))
     else:
@@ -65,26 +66,32 @@ def _gain(now: float, then: float) -> str:
 
 def _table(value: BlameResult, *, width: int | None, verbose: bool) -> str:
     rows = value.ranks
+    waits = any(row.wait is not None for row in rows)
     if len(rows) > _ROWS and not verbose:
         # Those that wait least are the late ones.
-        rows = tuple(sorted(sorted(rows, key=lambda row: row.wait)[:_ROWS], key=lambda row: row.rank))
-    body = [
+        first = sorted(rows, key=lambda row: (row.wait is None, row.wait or 0.0, row.rank))[:_ROWS]
+        rows = tuple(sorted(first, key=lambda row: row.rank))
+    body: list[tuple[object, ...]] = [
         (
             row.rank,
             row.host,
-            f"{1e3 * row.wait:.1f}",
-            f"{row.operation:.0%}",
+            "-" if row.wait is None else f"{1e3 * row.wait:.1f}",
+            "-" if row.operation is None else f"{row.operation:.0%}",
             f"{row.cpu:.2f}",
             f"{row.delay:.2f}",
             f"{row.asleep:.0%}",
         )
         for row in rows
     ]
-    header = ("RANK", "HOST", "WAITS MS", "OPERATIONS", "CORES", "WITHOUT CORE", "ASLEEP")
+    header: tuple[str, ...] = ("RANK", "HOST", "WAITS MS", "OPERATIONS", "CORES", "WITHOUT CORE", "ASLEEP")
+    if not waits:
+        # Only kit's Horovod counts waits and operations.
+        body, header = [(*row[:2], *row[4:]) for row in body], (*header[:2], *header[4:])
     drop = ("WITHOUT CORE", "ASLEEP", "CORES", "OPERATIONS")
     shown = table(body, header, width=width, flexible=("HOST",), drop=drop)
     hidden = len(value.ranks) - len(rows)
-    return shown + (f"\n… and {hidden} ranks that wait longer, which -v and --json show" if hidden else "")
+    more = f"{hidden} ranks that wait longer" if waits else f"{hidden} more ranks"
+    return shown + (f"\n… and {more}, which -v and --json show" if hidden else "")
 
 
 def _time(seconds: float) -> str:

@@ -20,20 +20,20 @@ def judge(watched: Watched) -> BlameResult:
     parts = samples(watched)
     whole = totals(watched)
     hosts = {r.rank: name for name, row in watched.hosts.items() for one in row for r in one.ranks}
+    rows = _rows(watched, parts, hosts)
     if len(hosts) < 2:
-        return _result(watched, "nobody", _ALONE if hosts else _NO_RANK)
+        return _result(watched, "nobody", _ALONE if hosts else _NO_RANK, rows=rows)
     if whole is None:
-        return _of_hosts(watched)
+        return _of_hosts(watched, rows)
     if len(parts) < needed(len(set(hosts.values())), len(hosts)):
         return _result(
             watched,
             "too-few-steps",
             _few(len(parts), needed(len(set(hosts.values())), len(hosts)), whole),
             whole=whole,
-            rows=_rows(watched, parts, hosts),
+            rows=rows,
         )
     behind, link = late(parts, hosts), slow_link(watched, parts)
-    rows = _rows(watched, parts, hosts)
     if link is not None and (behind is None or link.share > behind.share):
         culprit = _of_link(watched, link, parts, whole, hosts)
     elif behind is not None:
@@ -48,15 +48,15 @@ _ALONE = "the run has one rank, which waits for nobody"
 _NO_RANK = "no rank of the run was seen on its hosts"
 
 
-def _of_hosts(watched: Watched) -> BlameResult:
+def _of_hosts(watched: Watched, rows: tuple[RankRow, ...]) -> BlameResult:
     found = slow_host(watched)
     if found is None:
-        return _result(watched, "hosts-only", _UNSEEN)
+        return _result(watched, "hosts-only", _UNSEEN, rows=rows)
     late, why = found
     culprit = Culprit(
         host=late.host, ranks=late.ranks, reason=why.reason, share=why.share, evidence=why.evidence, fix=why.fix
     )
-    return replace(_result(watched, "blamed", "", culprit=culprit), notes=(_UNSEEN,))
+    return replace(_result(watched, "blamed", "", rows=rows, culprit=culprit), notes=(_UNSEEN,))
 
 
 def _few(count: int, least: int, whole: Totals) -> str:
@@ -132,14 +132,15 @@ def _rows(watched: Watched, parts: Sequence[Sample], hosts: Mapping[int, str]) -
     rows = []
     for rank, host in sorted(hosts.items()):
         shares = [r for one in watched.hosts[host] if one.seconds > 0 for r in one.ranks if r.rank == rank]
-        if not shares or not parts or rank not in parts[0].wait:
+        if not shares:
             continue
+        counts = bool(parts) and rank in parts[0].wait
         rows.append(
             RankRow(
                 rank=rank,
                 host=host,
-                wait=fmean(sample.wait[rank] for sample in parts),
-                operation=fmean(sample.operation[rank] for sample in parts),
+                wait=fmean(sample.wait[rank] for sample in parts) if counts else None,
+                operation=fmean(sample.operation[rank] for sample in parts) if counts else None,
                 cpu=fmean(one.cpu for one in shares),
                 delay=fmean(one.delay for one in shares),
                 asleep=fmean(one.asleep for one in shares),
