@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,8 +53,10 @@ Talks = Mapping[str, Talk]
 def timeline(context: Context, word: str | None, *, seconds: float, file: str | None, here: Path) -> TimelineResult:
     """Write the timeline of a run's ranks to a file, relative to `here`, and return what it shows.
 
-    `word` is the run's id, or see kit.plan.run.records.find. The run goes on as before.
+    `word` is the run's id, or see kit.plan.run.records.find. The run goes on as before. `file` replaces a file of that
+    name. Without it, the file's name has the run, and a number if an earlier timeline has that name.
     """
+    _check_writable(here, file)
     record, fields = stored_run(context, word)
     if record.state != "running":
         raise refuse.ended(record)
@@ -79,7 +82,23 @@ def timeline(context: Context, word: str | None, *, seconds: float, file: str | 
     missed = _missed(world, most, states, traces)
     if fields.get("elastic"):
         missed = joined.missed(missed, _late(context, record, hosts))
-    return _written(record, traces, offsets, missed, here / (file or f"kit-timeline-{record.id}.json"))
+    return _written(record, traces, offsets, missed, here=here, file=file)
+
+
+def _check_writable(here: Path, file: str | None) -> None:
+    """Raise InputError if the file cannot be written: now, and not after a long recording."""
+    path = here / file if file else here.absolute()
+    if file and path.is_dir():
+        raise _unwritable(path, "it is a folder")
+    folder = path.parent if file else path
+    if not folder.is_dir():
+        raise _unwritable(path, f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise _unwritable(path, "permission denied, or the file system is read-only")
+
+
+def _unwritable(path: Path, why: str | None) -> InputError:
+    return InputError(f"{path} cannot be written: {why}", hint="name another file: --file PATH")
 
 
 def _hosts(context: Context, record: RunRecord, fields: Mapping[str, Any]) -> Sequence[Host]:
@@ -186,7 +205,9 @@ def _written(
     traces: Mapping[str, Mapping[int, Trace]],
     offsets: Mapping[str, Clock],
     missed: Mapping[int, str],
-    path: Path,
+    *,
+    here: Path,
+    file: str | None,
 ) -> TimelineResult:
     """Merge the timelines, write the file, and return what it shows."""
     import msgspec  # noqa: PLC0415  (as in kit.model.answer)
@@ -207,12 +228,7 @@ def _written(
         raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=hint)
     error = clocks.apart_us(common)
     content = merge.merged(ranks, run=record.id, clock_error_us=error, missed=missed)
-    try:
-        path.write_bytes(msgspec.json.encode(content))
-    except OSError as failed:
-        raise InputError(
-            f"{path} cannot be written: {failed.strerror}", hint="name another file: --file PATH"
-        ) from None
+    path = _save(msgspec.json.encode(content), here, file or f"kit-timeline-{record.id}.json", replace=bool(file))
     return TimelineResult(
         run=record.id,
         file=str(path),
@@ -222,3 +238,19 @@ def _written(
         clock_error_us=error,
         missed={str(rank): why for rank, why in sorted(missed.items())},
     )
+
+
+def _save(data: bytes, here: Path, name: str, *, replace: bool) -> Path:
+    """Write a file and return its path. Unless it may replace one, its name gets the first number that is free."""
+    path, number = here / name, 1
+    while True:
+        try:
+            with path.open("wb" if replace else "xb") as file:
+                file.write(data)
+        except FileExistsError:
+            number += 1
+            path = (here / name).with_stem(f"{Path(name).stem}-{number}")
+        except OSError as failed:
+            raise _unwritable(path, failed.strerror) from None
+        else:
+            return path

@@ -342,7 +342,48 @@ def test_an_older_image_is_named(context: Context, tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_cannot_be_written_is_named(context: Context, ranks: Callable[..., None], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("no/folder/here.json", "there is no folder .*no/folder"),
+        ("gpu1", "it is a folder"),
+        ("plain/here.json", "plain is not a folder"),
+        ("locked.json", "permission denied"),
+        (None, "permission denied"),
+    ],
+)
+@pytest.mark.usefixtures("hosts")
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_recorded(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str | None, why: str
+) -> None:
+    def connect(host: Host) -> Far:
+        raise AssertionError(host)
+
+    (tmp_path / "plain").touch()
+    # Tests may run as root, who may write anywhere.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InputError, match=f"cannot be written: .*{why}"):
+        record(replace(context, connect=connect), tmp_path, file=file)
+
+
+def test_a_file_that_cannot_be_written_after_all_is_named(
+    context: Context, ranks: Callable[..., None], tmp_path: Path
+) -> None:
     ranks()
-    with pytest.raises(InputError, match="cannot be written"):
-        record(context, tmp_path, file="no/folder/here.json")
+    with pytest.raises(InputError, match="/dev/full cannot be written: No space left"):
+        record(context, tmp_path, file="/dev/full")
+
+
+NAMES = [f"kit-timeline-{RUN}{end}.json" for end in ("", "-2", "-3")]
+
+
+@pytest.mark.parametrize(("file", "written"), [(None, NAMES[2]), (NAMES[0], NAMES[0])])
+def test_a_later_timeline_replaces_no_earlier_one_unless_it_is_named(
+    context: Context, ranks: Callable[..., None], tmp_path: Path, file: str | None, written: str
+) -> None:
+    for name in NAMES[:2]:
+        (tmp_path / name).write_text("earlier")
+    ranks()
+    assert record(context, tmp_path, file=file).file == str(tmp_path / written)
+    kept = [name for name in NAMES[:2] if (tmp_path / name).read_text() == "earlier"]
+    assert kept == [name for name in NAMES[:2] if name != written]

@@ -54,7 +54,11 @@ VERBS = (
                 kind=span,
                 help="How long to record, to 10m (default: 20s)",
             ),
-            Option(flags=("--file",), value="PATH", help="The file to write (default: kit-timeline-RUN.json)"),
+            Option(
+                flags=("--file",),
+                value="PATH",
+                help="The file to write (default: kit-timeline-RUN.json, with -2, -3 … if it exists)",
+            ),
             *CLUSTER,
         ),
         notes="RUN is an id, the beginning of one, or latest (the default: the latest run that is running). The script "
