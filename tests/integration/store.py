@@ -10,8 +10,10 @@ It needs no engine. With an address of the lab's network (its gateway), lab host
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -46,6 +48,8 @@ class Store:
         self.ca, self.certificate, self.key = certificates(folder, address, "store of tests")
         self.address = address, free_port(address)
         self.backend = backend
+        # Whether it encrypts with a key of KMS: then no ETag is an MD5.
+        self.kms = False
         self._lock = threading.Condition()
         self._server: _Server | None = None
         self.url = f"https://{address}:{self.address[1]}"
@@ -243,16 +247,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._behind.endheaders(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None)
         answer = self._behind.getresponse()
         self.send_response_only(answer.status)
+        key = unquote(path).removeprefix(f"/{BUCKET}/")
+        # A client sends the ETags of the parts back.
+        kms = store.kms and "partNumber" not in query
         for name, value in answer.getheaders():
             if name.lower() not in _HOP_BY_HOP:
-                self.send_header(name, value)
+                self.send_header(name, _of_kms(key, value) if kms and name.lower() == "etag" else value)
         length = answer.getheader("Content-Length")
-        key = unquote(path).removeprefix(f"/{BUCKET}/")
         if self.command == "GET" and answer.status in (200, 206) and "list-type" not in query and key != path:
             self.end_headers()
             self._pass_on(key, answer)
             return
         body = answer.read()
+        if kms:
+            body = _of_kms(key, body.decode()).encode()
         if length is None:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -303,6 +311,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the name in the base class)
         pass
+
+
+def _of_kms(key: str, text: str) -> str:
+    """Return a header or an XML text with ETags in place of the MD5s of objects. `key` is for those without a key."""
+
+    def instead(match: re.Match[str]) -> str:
+        nonlocal key
+        key = match["key"] or key
+        return (
+            match[0] if match["key"] else hashlib.md5(f"{key} {match[0]}".encode(), usedforsecurity=False).hexdigest()
+        )
+
+    return re.sub(r"<Key>(?P<key>[^<]*)</Key>|\b[0-9a-f]{32}\b", instead, text)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 
 from kitdata import fuse
 from kitdata.rclone import FLAGS, ROOT, Rclone
@@ -37,12 +37,25 @@ _PARTS = ("--s3-chunk-size", "16Mi", "--s3-upload-concurrency", "4", "--s3-no-ch
 # A bucket with uniform access, the default of Google's console, refuses lists of rights for single objects. rclone
 # sends them otherwise.
 _RIGHTS = ("--gcs-bucket-policy-only",)
+# S3 gives an object that it encrypts with a key of KMS an ETag that looks like an MD5, but is not one. So rclone must
+# not compare it with what is read, written or renamed. It compares sizes alone, because --ignore-checksum by itself
+# would compare times, which S3 changes. All files go up in parts: each part has an MD5, which S3 compares.
+_READ_ETAGS = ("--no-checksum",)
+_WRITE_ETAGS = (
+    "--s3-use-multipart-etag=false", "--streaming-upload-cutoff", "0", "--ignore-checksum", "--size-only"
+)  # fmt: skip
 # A store has no empty folders. With these objects, other hosts see a folder that a rank has made for all of them.
 _MARKERS = ("--s3-directory-markers", "--gcs-directory-markers", "--azureblob-directory-markers")
 # No one repeats a read that fails: the program that reads gets the error. So rclone tries more often than for a copy.
 _LIMITS = ("--contimeout", "10s", "--timeout", "30s", "--low-level-retries", "5", "--retries", "1")
 # rclone passes on what the program printed, and says that it failed. Neither is the fault of the source.
 _UNMOUNTED = re.compile("(?:mount helper error|failed to mount FUSE fs): (.*)")
+
+
+def flags(*, write: bool, etags: bool) -> Tuple[str, ...]:
+    """Return what rclone needs to mount for readers, or also for writers. `etags`: see Source."""
+    words = (*_WRITE, *_PARTS, *_RIGHTS, *_MARKERS) if write else _READ
+    return (*words, *(_READ_ETAGS if etags else ()), *(_WRITE_ETAGS if etags and write else ()))
 
 
 class MountFailed(Exception):
@@ -160,7 +173,7 @@ class Mount:
         }  # fmt: skip
         if self._write:
             env[fuse.WRITE] = "1"
-        words = (*_MOUNT, *((*_WRITE, *_PARTS, *_RIGHTS, *_MARKERS) if self._write else _READ), *FLAGS)
+        words = (*_MOUNT, *flags(write=self._write, etags=self._source.etags), *FLAGS)
         with self._lock:
             if self._stopped:
                 raise MountFailed("the mount was stopped")

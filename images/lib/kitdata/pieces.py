@@ -166,6 +166,15 @@ class Pieces:
         if keep:
             self._writes.put((round_, number, buffer, None, ended.one))
 
+    def is_no_md5(self, entry: Entry, number: int) -> bool:
+        """Return whether the MD5 from which a whole file differs here is not an MD5 (Reader.is_no_md5)."""
+        assert self._reader is not None
+        sums = self._disk.sums([(number, part) for part in range(manifest.extents(entry.size))])
+        try:
+            return self._reader.is_no_md5(entry, number, sums)
+        except (reading.Changed, SourceError):
+            return False
+
     def _count_read(self, count: int) -> None:
         with self._lock:
             self.read += count

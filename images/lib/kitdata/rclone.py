@@ -70,7 +70,10 @@ class Rclone(Source):
             above, slash, self._name = remote.rpartition(":")
             above += slash
         self._secret = dict(env)
-        self._web = "http" in (value for name, value in env.items() if name.endswith("_TYPE"))
+        types = {value for name, value in env.items() if name.endswith("_TYPE")}
+        self._web = "http" in types
+        # S3 encrypts objects with keys of KMS in a way that nothing in its lists shows.
+        self.etags = "s3" in types
         self._env = dict(env)
         # With a slash at its end, rclone does not ask whether it is a file. If credentials allow a list alone, rclone
         # would take that refusal for a file.

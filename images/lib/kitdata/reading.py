@@ -72,8 +72,8 @@ class Reader:
                         sha.update(chunk)
                         if whole:
                             md5.update(chunk)
-                if digest is None and whole and md5.hexdigest() != entry.md5.lower():
-                    raise Changed(number, self._now(entry))
+                if digest is None and whole:
+                    self._compare(entry, number, md5.hexdigest(), [sha.digest()])
                 sums.append(digest or sha.digest())
             buffer.finish(b"".join(sums))
         except BaseException:
@@ -124,9 +124,34 @@ class Reader:
     def _small(self, entry: Entry, number: int, part: int) -> Tuple[bytes, List[bytes]]:
         chunks = list(self._chunks(entry, number, part))
         data = b"".join(chunks)
-        if entry.md5 and len(data) == entry.size and new_md5(data).hexdigest() != entry.md5.lower():
-            raise Changed(number, self._now(entry))
-        return hashlib.sha256(data).digest(), chunks
+        digest = hashlib.sha256(data).digest()
+        if entry.md5 and len(data) == entry.size:
+            self._compare(entry, number, new_md5(data).hexdigest(), [digest])
+        return digest, chunks
+
+    def _compare(self, entry: Entry, number: int, md5: str, sums: Sequence[bytes]) -> None:
+        """Raise Changed if a whole file differs from the MD5 of its source, unless that is not an MD5."""
+        if self._source.compares and md5 != entry.md5.lower():
+            now = self._now(entry)
+            if now is None or not manifest.same(now, entry) or not self.is_no_md5(entry, number, sums):
+                raise Changed(number, now)
+
+    def is_no_md5(self, entry: Entry, number: int, sums: Sequence[bytes]) -> bool:
+        """Return whether the MD5 from which this file differs is not an MD5 but an ETag.
+
+        `sums` are the SHA-256 of its extents. If the source sends the same bytes again, they are right, and this host
+        compares no other MD5 of this source either. Raises Changed and SourceError.
+        """
+        if not self._source.etags:
+            return False
+        for part, digest in enumerate(sums):
+            again = hashlib.sha256()
+            for chunk in self._chunks(entry, number, part):
+                again.update(chunk)
+            if again.digest() != digest:
+                return False
+        self._source.compares = False
+        return True
 
     def _chunks(self, entry: Entry, number: int, part: int) -> Iterator[bytes]:
         offset, length = manifest.extent(entry.size, part)

@@ -60,6 +60,10 @@ class Source:
     label = ""
     # How many small files to read at once: more where an answer takes its time, whatever its size.
     parallel = 1
+    # Whether each MD5 is the ETag of an object, which may look like an MD5 without being one.
+    etags = False
+    # Whether to compare MD5s. False after one of them has turned out not to be an MD5.
+    compares = True
 
     def version(self, counted: Counted) -> Optional[Version]:  # noqa: ARG002
         """Return which version of the source this is, by manifest.version; None where only the list can tell."""

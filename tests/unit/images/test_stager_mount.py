@@ -24,7 +24,7 @@ from tests.integration.store import KEY, RCLONE, SECRET, Store, store
 from tests.processes import files_of_processes
 from tests.sockets import own_addresses
 
-fuse = launcher.load("kitdata.fuse")
+fuse, mounting = launcher.load("kitdata.fuse"), launcher.load("kitdata.mounting")
 
 LARGE = os.urandom(9 << 20)
 PROGRAM = "from kitdata import rclone\nrclone.Rclone.__init__.__kwdefaults__['program'] = {!r}\n"
@@ -83,8 +83,8 @@ class Mounter:
     def mount(self, *path: str, **changes: str) -> dict[str, Any]:
         return self.order(op="mount", source=self.source(*path, **changes))
 
-    def mount_to_write(self, *path: str) -> dict[str, Any]:
-        return self.order(op="mount", source=self.source(*path), write=True)
+    def mount_to_write(self, *path: str, **changes: str) -> dict[str, Any]:
+        return self.order(op="mount", source=self.source(*path, **changes), write=True)
 
     def mounted(self) -> bool:
         """Return what the mounter says of itself."""
@@ -188,6 +188,35 @@ def test_what_is_written_is_in_the_store_when_it_is_closed(mounter: Mounter) -> 
     # A store has no owners: every user of a node may write.
     assert stat.S_IMODE(point.stat().st_mode) == 0o777
     assert stat.S_IMODE((point / "large").stat().st_mode) == 0o666
+
+
+def test_a_store_that_encrypts_with_kms_is_read_and_written(mounter: Mounter, tmp_path: Path) -> None:
+    (tmp_path / "kms").mkdir()
+    with store(tmp_path / "kms", own_addresses(25)[24]) as running:
+        running.kms, mounter.running = True, running
+        # As for Amazon's S3, rclone knows how it makes the ETag of a file in parts.
+        mounter.mount_to_write("data/kept", PROVIDER="AWS", FORCE_PATH_STYLE="true")
+        point, kept = mounter.point, running.bucket / "kept"
+        (point / "latest").write_bytes(b"first")
+        for name, content in (("small", b"1" * 1000), ("large", LARGE * 2), ("step", b"other")):
+            (point / name).write_bytes(content)
+            assert (kept / name).read_bytes() == content
+        (point / "empty").touch()
+        until("the empty file is in the store", (kept / "empty").exists)
+        # Of the same size as the file that it replaces. S3 can only copy, and the copy has another ETag.
+        (point / "step").rename(point / "latest")
+        (point / "latest").rename(point / "before")
+        assert (kept / "before").read_bytes() == (point / "before").read_bytes() == b"other"
+        assert sorted(path.name for path in kept.iterdir()) == ["before", "empty", "large", "small"]
+        assert (point / "large").read_bytes() == LARGE * 2
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_only_the_md5s_of_s3_may_be_none(write: bool) -> None:
+    etags, sure = (set(mounting.flags(write=write, etags=etags)) for etags in (True, False))
+    assert "--no-checksum" in etags - sure
+    assert ("--size-only" in etags) is write
+    assert not sure & {"--no-checksum", "--size-only", "--ignore-checksum"}
 
 
 def test_a_file_is_written_from_its_start_to_its_end(mounter: Mounter) -> None:

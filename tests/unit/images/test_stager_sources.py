@@ -19,6 +19,8 @@ import pytest
 
 from tests.fakes import launcher
 from tests.fakes.stagers import Feeder, Order, Stagers, tree
+from tests.integration.store import KEY, RCLONE, SECRET, store
+from tests.sockets import own_addresses
 
 MakeStagers = Callable[[int], Stagers]
 EXTENT = 4 << 20
@@ -164,6 +166,7 @@ MD5 = """
 import hashlib, os
 from kitdata import folder, opening
 class Listed(folder.Folder):
+    etags = {etags}
     def entries(self):
         for entry in super().entries():
             yield self.entry(entry.path) if entry.size < 5 << 20 else entry
@@ -180,16 +183,38 @@ opening.Folder = Listed
 """
 
 
-def test_what_differs_from_the_md5_of_the_source_is_read_again(make_stagers: MakeStagers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("etags", [False, True])
+def test_what_differs_from_the_md5_of_the_source_is_read_again(
+    make_stagers: MakeStagers, tmp_path: Path, etags: bool
+) -> None:
     stagers = make_stagers(2)
     big(stagers.source, 2, "large")
     (stagers.source / "small").write_text("small")
     (stagers.source / "right").write_text("right")
     for stager in stagers.all:
-        stager.hook = MD5.format(wrong=["large", "small"], mark=str(tmp_path / "mark-"))
+        stager.hook = MD5.format(etags=etags, wrong=["large", "small"], mark=str(tmp_path / "mark-"))
     order = stagers.staged()
     assert {event["file"] for event in order.all("changed")} == {"large", "small"}
     assert all(stager.tree() == tree(stagers.source) for stager in stagers.all)
+
+
+def test_a_store_that_encrypts_with_kms_has_no_md5s(make_stagers: MakeStagers, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    stagers = make_stagers(2)
+    for stager in stagers.all:
+        stager.hook = f"from kitdata import rclone\nrclone.Rclone.__init__.__kwdefaults__['program'] = {RCLONE!r}\n"
+    with store(tmp_path / "store", own_addresses(24)[23]) as running:
+        running.kms = True
+        files = {f"small/{number}": b"%d" % number for number in range(20)}
+        running.put({**files, "large": b"l" * (6 << 20), "empty": b""})
+        names = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": running.url, "ACCESS_KEY_ID": KEY}
+        env = {f"RCLONE_CONFIG_KIT_{name}": value for name, value in {**names, "SECRET_ACCESS_KEY": SECRET}.items()}
+        label, ca = "s3://data", running.ca.read_text()
+        source = {"kind": "rclone", "remote": "kit:data", "env": env, "label": label, "ca": ca}
+        order = stagers.staged(source=source)
+        assert order.all("changed") == []
+        assert all(stager.tree() == tree(running.bucket) for stager in stagers.all)
+        assert stagers.staged(source=source).all("plan")[0]["new"] == 0
 
 
 def test_the_operators_folder_is_read_over_its_connection(make_stagers: MakeStagers) -> None:
