@@ -220,3 +220,11 @@ def test_the_summary_names_what_kit_yaml_has(hosts: StagingHosts, context: Conte
     stage(context, [])
     found = json.loads((hosts.data("gpu2") / "staged.json").read_text())
     assert (found["name"], found["source"], found["stage"], found["split"]) == ("images", str(source), "disk", "none")
+    # The same files at another place.
+    moved = source.rename(source.parent / "moved")
+    later = hosts.context(context.reporter, data={"images": {"from": str(moved), "to": "/data/images"}})
+    (row,) = listing(later).sets
+    assert row.state == "changed"
+    stage(later, [])
+    (row,) = listing(later).sets
+    assert row.state == "staged"

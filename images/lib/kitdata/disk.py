@@ -334,7 +334,9 @@ class Folder:
             self._placed[number] = True
         new = mark.begin(self.path)
         same = not fresh and not gone and len(names) == len(self._old)
-        if not same or manifest.summary(self.path).get("id") != summary.get("id"):
+        known = manifest.summary(self.path)
+        # kit compares these with kit.yaml. A new source may have the same files as the old one.
+        if not same or any(known.get(key) != summary.get(key) for key in ("id", "source", "stage", "split")):
             if fresh:
                 placing.sync(self._files)
             manifest.write(self.path, kept, summary)
