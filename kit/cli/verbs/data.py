@@ -191,8 +191,8 @@ VERBS = (
         operands=(_NAMES,),
         options=CLUSTER,
         notes="kit names files that are missing, or have another size or other bytes, and files that are not in the "
-        "data set. The next kit data stage repairs only files whose size or time has changed; after other damage, "
-        "remove the data set first.",
+        "data set. The next kit data stage brings missing and damaged files again. It leaves files that are not in the "
+        "data set: to remove them, run kit data rm first.",
         examples=("kit data verify", "kit data verify imagenet"),
         exits=(*_EXITS, ("4", "a file is wrong, or a host failed"), ("5", "not ready: it is not staged")),
     ),
