@@ -370,6 +370,29 @@ def test_a_stager_that_is_gone_says_what_to_type(hosts: StagingHosts, context: C
     assert caught.value.hint == "what came is kept; go on: kit data stage images"
 
 
+@pytest.mark.parametrize("since", [1e9 + 0.5, 1e9 + 5])
+def test_a_staging_that_ended_while_kit_was_away_is_judged_by_its_hosts(
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path, since: float
+) -> None:
+    hosts.says({"stage": [{"request": {"id": "77", "since": since}}, {"plan": PLAN}]})
+
+    def end() -> None:
+        until(lambda: any("to read" in note for note in notes(reporter)))
+        for host in ("gpu1", "gpu2"):
+            # At 1e9. Hosts may also have it from an earlier staging, before this one failed.
+            summary(hosts.data(host), source=f"gpu2:{source}")
+            hosts.kill(host)
+        hosts.cut()
+
+    threading.Thread(target=end, daemon=True).start()
+    if since > 1e9 + 1:
+        with pytest.raises(StepError, match="its stager ended before the staging did"):
+            stage(context, [])
+        return
+    (result,) = stage(context, [])
+    assert (result.hosts, result.files, result.new, result.lost) == (("gpu1", "gpu2"), 2, 2, {})
+
+
 def test_pieces_with_wrong_bytes_and_changed_files_are_told(
     hosts: StagingHosts, context: Context, reporter: Remembering
 ) -> None:

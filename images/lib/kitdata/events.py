@@ -41,14 +41,12 @@ class Events:
                     watcher.append(event)
             self._changed.notify_all()
 
-    def follow(self, late: bool) -> Iterator[Event]:
-        """Yield the events from now on, to the end; with `late`, first the request and the last plan."""
-        waiting: Deque[Event] = collections.deque()
+    def follow(self) -> Iterator[Event]:
+        """Yield the request and the last plan, then the events from now on, to the end."""
+        waiting: Deque[Event] = collections.deque([{"request": self._request}])
         with self._changed:
-            if late:
-                waiting.append({"request": self._request})
-                if self._plan is not None:
-                    waiting.append(self._plan)
+            if self._plan is not None:
+                waiting.append(self._plan)
             if self._end is not None:
                 waiting.append(self._end)
             self._watchers.append(waiting)

@@ -165,11 +165,8 @@ class Station:
                 if member is None or member.id != id_:
                     raise Refused("busy", "this host has not joined the staging")
                 lead = self._lead = Lead(order["request"], id_, self._client)
-                events = lead.events.follow(late=False)
                 threading.Thread(target=lead.run, daemon=True).start()
-            else:
-                events = lead.events.follow(late=True)
-        for event in events:
+        for event in lead.events.follow():
             say(event)
 
     def _watch(self, _: Dict[str, Any], say: Say) -> None:
@@ -177,7 +174,7 @@ class Station:
             lead = self._lead
         if lead is None:
             raise Refused("not-staged", "no staging is running here")
-        for event in lead.events.follow(late=True):
+        for event in lead.events.follow():
             say(event)
 
     def _stop(self, order: Dict[str, Any], say: Say) -> None:

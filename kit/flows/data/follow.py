@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from kit.errors import Interrupted, KitError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Note, Warned
 from kit.flows.context import Context
+from kit.flows.data.hosts import look
 from kit.model.data import DataSpec
 from kit.model.datasets import StageResult
 from kit.model.staging import Asked, Counted, Need, Staged, StagerAnswer, StagingPlan, StagingProgress
 from kit.model.text import files, printable, size
 from kit.plan.data import failures
+from kit.plan.data.choose import has, lacking
 from kit.plan.data.rate import Rate, bar_text
 from kit.remote.data.feed import Feed, Folder
 from kit.remote.data.order import Order
-from kit.remote.data.refusals import is_broken
+from kit.remote.data.refusals import NotRunning, is_broken
 from kit.remote.machine.interrupts import Interrupts
 
 # A stager answers an order at once. A listing of a large folder may take its time before it joins.
@@ -59,6 +61,8 @@ class Follower:
         self._rates: dict[str, Rate] = {}
         self._lost: dict[str, str] = {}
         self._planned: StagingPlan | None = None
+        # When the lead began, by its clock.
+        self._since: float | None = None
         self._named = {"changed": 0, "wrong": 0}
         self._broken = 0
         self._stopped = False
@@ -102,11 +106,10 @@ class Follower:
         except KitError as error:
             if not is_broken(error):
                 raise
-            self._again(error)
-            return None
+            return self._again(error)
 
-    def _again(self, error: KitError) -> None:
-        """Connect again: the hosts have gone on."""
+    def _again(self, error: KitError) -> StagerAnswer | None:
+        """Connect again: the hosts have gone on. Return the end of the staging if they are done."""
         self._broken += 1
         if self._broken > _AGAIN:
             raise self._unreachable(error)
@@ -116,13 +119,43 @@ class Follower:
                 self._feed(self._folder)
         except UnreachableError as failed:
             raise self._unreachable(failed) from None
-        except KitError:
+        except KitError as failed:
+            done = self._done() if isinstance(failed, NotRunning) else None
+            if done is not None:
+                return StagerAnswer(done=done)
             # Its container is gone, so the first error says more.
             raise StepError(
                 f"{self._data.name}: its stager ended before the staging did (kit down, or its engine ended it)",
                 hint=f"what came is kept; go on: kit data stage {self._data.name}",
                 host=error.host,
             ) from None
+        return None
+
+    def _done(self) -> Staged | None:
+        """Return how a staging has ended whose stagers are gone, if its hosts show that it brought all of it."""
+        plan = self._planned
+        if plan is None:
+            return None
+        results = look(self._context, quiet=True).results
+        hosts = [name for name in self._context.inventory.names if name in plan.hosts and name not in self._lost]
+        if not hosts or not results.keys() >= {*hosts}:
+            return None
+        here = {name: results[name] for name in hosts}
+        if lacking(here, self._context.spec.name, self._data):
+            return None
+        summaries = [one.summary for host in here.values() if (one := has(host, self._context.spec.name, self._data))]
+        latest = max(summary.at for summary in summaries if summary is not None)
+        # Both times are those of the lead's clock, and the later one is in whole seconds.
+        if (plan.new or plan.removed) and (self._since is None or latest < int(self._since)):
+            return None
+        return Staged(
+            files=plan.files,
+            bytes=plan.bytes,
+            new=plan.new,
+            removed=plan.removed,
+            read=plan.read,
+            hosts=tuple(hosts),
+        )
 
     def _unreachable(self, error: KitError) -> UnreachableError:
         goes_on = "waits for this machine" if self._folder is not None else "goes on"
@@ -194,6 +227,7 @@ class Follower:
     def _watching(self, request: Asked) -> None:
         if request.id:
             self._id = request.id
+        self._since = request.since or None
         if self._folder is not None and self._feed_order is None and request.source == self._data.source.text:
             # The kit that started it may be gone.
             self._feed(self._folder)
