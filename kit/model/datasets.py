@@ -123,7 +123,10 @@ class MountResult(Struct, frozen=True, kw_only=True):
 
 
 class StagePreview(Struct, frozen=True, kw_only=True):
-    """What kit data stage would do with one data set: where it is on the hosts, and who has it."""
+    """What kit data stage would do with one data set: where it is on the hosts, and who has it.
+
+    `missed` maps a host that could not be asked to the reason.
+    """
 
     name: str
     source: str
@@ -133,6 +136,7 @@ class StagePreview(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...]
     has: tuple[str, ...]
     size: int | None = None
+    missed: Mapping[str, str] = field(default_factory=dict)
 
 
 class VerifyResult(Struct, frozen=True, kw_only=True):

@@ -110,7 +110,10 @@ class StagingHosts:
 
     def says(self, answers: Mapping[str, Sequence[object]], host: str = "gpu1") -> None:
         """Set what the scripted stager of a host answers, by order. See tests/fakes/scripted_stager.py."""
-        (self.root(host) / "engine/answers.json").write_text(json.dumps(answers))
+        new = self.root(host) / "engine/answers.new"
+        new.write_text(json.dumps(answers))
+        # A stager may be reading the old ones.
+        new.replace(new.with_name("answers.json"))
 
     def heard(self, host: str = "gpu1") -> list[dict[str, Any]]:
         """Return the orders that the scripted stager of a host got."""

@@ -283,6 +283,41 @@ def test_a_staging_that_runs_is_watched(
     assert note.endswith(": watching it")
 
 
+JOINED = {"hello": [{"hello": {"version": 1, "staging": "77"}}]}
+
+
+def test_a_staging_that_another_kit_is_starting_is_watched(
+    hosts: StagingHosts, context: Context, reporter: Remembering
+) -> None:
+    run_stager(hosts, context)
+    hosts.says(JOINED)
+
+    def lead() -> None:
+        until(lambda: any("another kit is starting to stage images" in note for note in notes(reporter)))
+        hosts.says({"hello": [{"hello": {"version": 1, "staging": "77", "lead": True}}], "watch": WHOLE})
+
+    threading.Thread(target=lead, daemon=True).start()
+    (result,) = stage(context, [])
+    assert (result.watched, result.id, result.files) == (True, "77", 2)
+    assert not [one for one in hosts.heard() if one["op"] == "stop"]
+
+
+def test_hosts_that_joined_a_staging_which_nobody_leads_join_another(
+    hosts: StagingHosts, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_stager(hosts, context)
+    # Somebody has pressed Ctrl-C before that staging had a lead.
+    monkeypatch.setattr("kit.flows.data.stage._LEAD_S", 0.0)
+    hosts.says({**JOINED, "stage": WHOLE})
+    hosts.says(JOINED, host="gpu2")
+    (result,) = stage(context, [])
+    assert (result.watched, result.files) == (False, 2)
+    for host, last in (("gpu1", ["stop", "join", "stage"]), ("gpu2", ["stop", "join"])):
+        orders = hosts.heard(host)[-len(last) :]
+        assert [order["op"] for order in orders] == last
+        assert (orders[0]["id"], orders[1]["id"]) == ("77", result.id)
+
+
 def run_stager(hosts: StagingHosts, context: Context) -> None:
     """Leave stagers running on all hosts, as after a staging."""
     hosts.says({"stage": WHOLE})
@@ -325,7 +360,8 @@ def test_ctrl_c_ends_the_staging(hosts: StagingHosts, context: Context, reporter
 def test_ctrl_c_leaves_a_staging_of_somebody_else(hosts: StagingHosts, context: Context, reporter: Remembering) -> None:
     run_stager(hosts, context)
     request = {"request": {"id": "77", "source": "", "limit": 0, "since": 1e9}}
-    hosts.says({"hello": [{"hello": {"version": 1, "staging": "77"}}], "watch": [request, {"plan": PLAN}]})
+    hello = {"hello": {"version": 1, "staging": "77", "lead": True}}
+    hosts.says({"hello": [hello], "watch": [request, {"plan": PLAN}]})
     interrupt_when(lambda: any("already" in note for note in notes(reporter)))
     with pytest.raises(Interrupted, match="goes on") as caught:
         stage(context, [])
@@ -669,6 +705,25 @@ def test_a_run_stages_only_what_is_missing(hosts: StagingHosts, context: Context
     hosts.says({"stage": WHOLE})
     assert stage_missing(context, ["images"], ["gpu1", "gpu2"])
     assert [one["op"] for one in hosts.heard("gpu2")] == ["join"]
+
+
+def test_a_run_needs_only_its_own_hosts_and_the_head(hosts: StagingHosts, context: Context, source: Path) -> None:
+    for host in ("gpu1", "gpu2"):
+        summary(hosts.data(host), source=f"gpu2:{source}")
+    hosts.down.add("gpu2")
+    assert not stage_missing(context, ["images"], ["gpu1"])
+    with pytest.raises(UnreachableError) as caught:
+        stage_missing(context, ["images"], ["gpu1", "gpu2"])
+    assert caught.value.host == "gpu2"
+    # A staging leaves that host out.
+    (hosts.data("gpu1") / "staged.json").unlink()
+    hosts.says({"stage": [{"done": {**DONE, "hosts": ["gpu1"]}}]})
+    assert stage_missing(context, ["images"], ["gpu1"])
+    (one,) = preview(context, [])
+    assert (one.hosts, [*one.missed]) == (("gpu1",), ["gpu2"])
+    hosts.down.add("gpu1")
+    with pytest.raises(UnreachableError):
+        preview(context, [])
 
 
 def test_a_dry_run_shows_who_has_the_data(hosts: StagingHosts, context: Context, source: Path) -> None:

@@ -74,6 +74,11 @@ def test_a_dry_run(hosts: StagingHosts, capsys: pytest.CaptureFixture[str]) -> N
         "  gpu[1-2]: would get what is missing",
         "kit read no source, and changed nothing.",
     ]
+    hosts.down.add("gpu2")
+    code, out, err = kit(capsys, "stage", "--dry-run", "--json")
+    (plan,) = json.loads(out)["value"]
+    assert (code, plan["hosts"], [*plan["missed"]]) == (4, ["gpu1"], ["gpu2"])
+    assert "kit: error: gpu2: no SSH connection" in err
 
 
 def test_ls(hosts: StagingHosts, capsys: pytest.CaptureFixture[str]) -> None:

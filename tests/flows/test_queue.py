@@ -488,6 +488,14 @@ def test_a_cordoned_host_gets_no_new_run(line: Line) -> None:
     assert [cordon.host for cordon in look(context).cordons] == ["gpu2"]
 
 
+def test_a_cordoned_host_needs_no_data(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    cordon(line.cluster.context(), "gpu4", "moved")
+    needing: list[Sequence[str]] = []
+    monkeypatch.setattr("kit.flows.data.stage.stage_missing", lambda _, __, hosts: bool(needing.append(hosts)))
+    line.cluster.run("true", hosts=None, np=1, data=("images",))
+    assert needing == [["gpu1", "gpu2", "gpu3"]]
+
+
 def test_a_host_that_is_cordoned_while_kit_plans_gets_no_run(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     context = line.cluster.context()
     # What kit does last before it asks the head to start the run.

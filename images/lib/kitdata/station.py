@@ -171,8 +171,9 @@ class Station:
 
     def _watch(self, _: Dict[str, Any], say: Say) -> None:
         with self._lock:
-            lead = self._lead
-        if lead is None:
+            member, lead = self._member, self._lead
+        # Between a join and its lead, the last one here is that of an earlier staging.
+        if lead is None or (member is not None and member.id != lead.id):
             raise Refused("not-staged", "no staging is running here")
         for event in lead.events.follow():
             say(event)

@@ -23,8 +23,12 @@ def stage(session: Session) -> int:
 
     args = session.args
     if args.dry_run:
-        session.show("data-plan", flow.preview(session.context(), args.data), text.previews)
-        return 0
+        sets = flow.preview(session.context(), args.data)
+        session.show("data-plan", sets, text.previews)
+        missed = sets[0].missed
+        if missed:
+            session.terminal.tell(text.missed(missed))
+        return StepError.exit_code if missed else 0
 
     def each(result: StageResult) -> None:
         session.close()

@@ -35,10 +35,12 @@ def mount(
     *,
     environ: Mapping[str, str] | None = None,
     each: Callable[[MountResult], None] = lambda _result: None,
+    needing: Sequence[str] | None = None,
 ) -> tuple[MountResult, ...]:
     """Mount data sets, one after the other. `each` gets each result at once.
 
-    Raises the errors of hosts on which one could not be mounted, after the others have it.
+    Raises the errors of hosts on which one could not be mounted, after the others have it; with `needing`, only if
+    one of these hosts lacks it.
     """
     sets = mounted_sets(context.spec, words)
     hosts = look(context)
@@ -54,7 +56,8 @@ def mount(
         result = mounting.run()
         each(result)
         results.append(result)
-        errors += mounting.errors
+        if needing is None or not {*needing} <= {*result.hosts}:
+            errors += mounting.errors
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -68,7 +71,7 @@ def mount_missing(
     """Mount those of these data sets that some of the hosts lack. Return whether anything was mounted."""
     missing = [data.name for data in sets if not {*hosts}.isdisjoint(unmounted(found, context.spec.name, data))]
     if missing:
-        mount(context, missing)
+        mount(context, missing, needing=hosts)
     return bool(missing)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kit.errors import HostsFailed, InputError, KitError, NotReadyError, StepError
-from kit.events import HostFailed, HostStep, Phase
+from kit.events import HostFailed, HostStep, Note, Phase
 from kit.flows.context import Context
 from kit.flows.data.follow import ANSWER_S, Follower
-from kit.flows.data.hosts import check_deployed, cluster_of, look
+from kit.flows.data.hosts import check_deployed, cluster_of, look, needed
 from kit.flows.data.mount import mount_missing
 from kit.flows.data.source import Source, source_of
 from kit.model.data import DataSpec, data_folder
@@ -31,12 +32,18 @@ from kit.remote.ssh import retry
 
 # The version of the orders that this kit speaks.
 VERSION = 1
+# How long kit waits for another kit whose hosts have joined, and how often it looks. That takes a second or two.
+_LEAD_S, _LOOK_S = 15.0, 0.5
 
 
 def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
-    """Return what `stage` would do. It asks the hosts what they have, and reads no source."""
+    """Return what `stage` would do. It asks the hosts what they have, and reads no source.
+
+    A host that cannot be asked would be left out. Raises the error of the head.
+    """
     sets = staged_sets(context.spec, words)
-    found = look(context).or_raise("kit data stage")
+    outcome = look(context)
+    found = needed(outcome, [context.inventory.head.name], "kit data stage")
     states = {row.name: row.state for row in rows(context.spec, found, {})}
     return tuple(
         StagePreview(
@@ -48,6 +55,7 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
             hosts=tuple(found),
             has=tuple(name for name in found if name not in lacking(found, context.spec.name, data)),
             size=data.size_bytes,
+            missed={name: str(error.message) for name, error in outcome.failures.items()},
         )
         for data in sets
     )
@@ -61,10 +69,12 @@ def stage(
     detach: bool = False,
     environ: Mapping[str, str] | None = None,
     each: Callable[[StageResult], None] = lambda _result: None,
+    needing: Collection[str] | None = None,
 ) -> tuple[StageResult, ...]:
     """Stage data sets, one after the other. `each` gets each result at once. `limit` is in bytes a second; 0 for none.
 
-    `detach`: return when the hosts have begun. Raises the errors of hosts that were lost after the others have all.
+    `detach`: return when the hosts have begun. Raises the errors of hosts that were lost after the others have all;
+    with `needing`, only of these hosts.
     """
     sets = staged_sets(context.spec, words)
     here = [data.name for data in sets if data.source.kind == "here"]
@@ -80,7 +90,8 @@ def stage(
         result = Staging(context, data, limit=limit, detach=detach, environ=values).run()
         each(result)
         results.append(result)
-        errors += failures.lost(result.lost, data.name)
+        lost = {name: text for name, text in result.lost.items() if needing is None or name in needing}
+        errors += failures.lost(lost, data.name)
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -92,19 +103,19 @@ def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) 
     """Stage what some of these hosts do not have. Return whether anything was staged.
 
     A store with stage: none is mounted where it is not. A file server is mounted since its node started. Raises if a
-    data set cannot be brought to all of these hosts.
+    data set cannot be brought to all of these hosts. Others do not count, except the head, which leads a staging.
     """
     known = known_sets(context.spec, words)
     sets = [data for data in known if data.staged]
     stores = [data for data in known if data.mounted_by == "rclone"]
     if not sets and not stores:
         return False
-    found = look(context, quiet=True).or_raise("kit run --data")
+    found = needed(look(context, quiet=True), [context.inventory.head.name, *hosts], "kit run --data")
     check_deployed(cluster_of(context, found[context.inventory.head.name].record), context, [*sets, *stores])
     mounted = mount_missing(context, stores, found, hosts)
     missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(found, context.spec.name, data))]
     if missing:
-        stage(context, missing)
+        stage(context, missing, needing=hosts)
     return mounted or bool(missing)
 
 
@@ -134,7 +145,7 @@ class Staging:
             head = orders[self._head.name]
             cluster = cluster_of(self._context, head.record)
             check_deployed(cluster, self._context, [self._data])
-            follower = self._watched(head, source)
+            follower = self._watched(orders, source)
             if follower is None:
                 members = self._joined(orders, cluster)
             # From here on, Ctrl-C ends a staging that this kit has started.
@@ -172,7 +183,7 @@ class Staging:
                 raise refusal("version", "", self._data.name, order.host.name)
             if order.host is self._head:
                 # One for the staging, and one to read a folder of this machine.
-                self._ahead = [self._to_head() for _ in range(1 if source.folder is None else 2)]
+                self._ahead = [self._to(self._head) for _ in range(1 if source.folder is None else 2)]
 
         return self._each(orders, begun)
 
@@ -196,14 +207,49 @@ class Staging:
             self._context.reporter.report(HostFailed(host=name, text=error.message, hint=error.hint))
         return good
 
-    def _watched(self, head: Order, source: Source) -> Follower | None:
+    def _watched(self, orders: Mapping[str, Order], source: Source) -> Follower | None:
         """Return a follower of the staging that already runs, or None if the head's stager has none."""
-        staging = head.hello.staging if head.hello else None
+        hello = orders[self._head.name].hello
+        staging = hello.staging if hello else None
+        if hello is None or staging is None:
+            return None
+        if not hello.lead:
+            staging = self._led()
         if staging is None:
+            self._end_joined(orders)
             return None
         follower = Follower(self._context, self._data, staging, self._running, owner=False, folder=source.folder)
         follower.watch()
         return follower
+
+    def _led(self) -> str | None:
+        """Return the staging that another kit is just starting, when the head leads it; None if it does not soon.
+
+        Between the two, the hosts join. Ctrl-C may have ended that kit there.
+        """
+        self._context.reporter.report(Note(text=f"another kit is starting to stage {self._data.name}: waiting for it"))
+        end = time.monotonic() + _LEAD_S
+        while time.monotonic() < end:
+            order = self._to(self._head)
+            hello = order.begun().hello
+            order.close()
+            if hello is None or hello.staging is None:
+                return None
+            if hello.lead:
+                return hello.staging
+            time.sleep(_LOOK_S)
+        return None
+
+    def _end_joined(self, orders: Mapping[str, Order]) -> None:
+        """Let hosts go that have joined a staging which nobody leads. Otherwise, they would wait for a minute."""
+        joined = {name: order.hello.staging for name, order in orders.items() if order.hello and order.hello.staging}
+        ends = {name: self._to(orders[name].host) for name in joined}
+        for name, order in ends.items():
+            # One that cannot be reached is left out when it should join.
+            with contextlib.suppress(KitError):
+                order.begun().send(op="stop", id=joined[name])
+                order.answer(ANSWER_S)
+            order.close()
 
     def _joined(self, orders: dict[str, Order], cluster: ClusterRecord) -> list[dict[str, object]]:
         """Let all hosts join a new staging. Return its members, as its lead needs them."""
@@ -251,15 +297,16 @@ class Staging:
         return follower
 
     def _running(self) -> Order:
-        """Return another order to the head's stager, which runs already."""
-        return self._ahead.pop() if self._ahead else self._to_head()
+        """Return another order to the head's stager, which runs already. One of those ahead may know old news."""
+        return self._ahead.pop() if self._ahead else self._to(self._head)
 
-    def _to_head(self) -> Order:
+    def _to(self, host: Host) -> Order:
+        """Return another order to a host's stager, which runs already."""
         place = Place(
             cluster=self._context.spec.name,
             data=self._data.name,
             folder=data_folder(self._context.spec.name, self._data),
         )
-        order = Order(self._head, self._context.connect, place, how="running")
+        order = Order(host, self._context.connect, place, how="running")
         self._orders.append(order)
         return order.start()

@@ -70,7 +70,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     by = operator()
     code = _code(context, request, earlier)
     check_workdir(request.workdir, code)
-    door = open_door(context, _staged(context, request, selected, door))
+    door = _staged(context, request, selected, open_door(context, door), waits=waits)
     try:
         cluster = from_text(door.record)
         differing = differences(cluster.settings, context.spec)
@@ -164,23 +164,24 @@ def with_code(context: Context, ready: Ready, plan: Callable[[], Made], hosts: C
             return made
 
 
-def _staged(context: Context, request: RunRequest, hosts: Sequence[Host], door: Door | None) -> Door | None:
-    """Stage the run's data sets where its hosts lack them. Return the door, unless it has grown old meanwhile."""
+def _staged(context: Context, request: RunRequest, hosts: Sequence[Host], door: Door, *, waits: bool) -> Door:
+    """Stage the run's data sets where its hosts lack them. Return a door that has not grown old meanwhile."""
     if not request.data:
         return door
     from kit.flows.data.stage import stage_missing  # noqa: PLC0415  (only for --data)
 
     try:
-        staged = stage_missing(context, request.data, [host.name for host in hosts])
+        usable, _ = _without_cordoned(hosts, door, named=request.hosts is not None, waits=waits)
+        # A run in line may use cordoned hosts later, and nobody looks for its data then.
+        staged = stage_missing(context, request.data, [host.name for host in (hosts if waits else usable)])
     except BaseException:
-        if door is not None:
-            door.close()
-        raise
-    if staged and door is not None:
-        # What the head said of its runs is out of date.
         door.close()
-        return None
-    return door
+        raise
+    if not staged:
+        return door
+    # What the head said of its runs is out of date.
+    door.close()
+    return open_door(context)
 
 
 def _code(context: Context, request: RunRequest, earlier: Mapping[str, Any] | None) -> Code | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.fakes import launcher
 from tests.fakes.stagers import Stagers, tree
 
-station = launcher.load("kitdata.station")
+station, events = launcher.load("kitdata.station"), launcher.load("kitdata.events")
 MakeStagers = Callable[[int], Stagers]
 MB = 1 << 20
 
@@ -73,6 +75,21 @@ def test_one_with_nothing_to_do_has_finished(tmp_path: Path, monkeypatch: pytest
     assert not one.finished
     now[0] += station.IDLE_S + 1
     assert one.finished
+
+
+def test_between_a_join_and_its_lead_no_earlier_staging_is_watched(tmp_path: Path) -> None:
+    one = station.Station(str(tmp_path), str(tmp_path))
+
+    def watch() -> dict[str, Any]:
+        said: list[dict[str, Any]] = []
+        one.carry_out({"op": "watch"}, said.append, io.BytesIO())
+        return said[-1]
+
+    one._lead = SimpleNamespace(id="earlier", events=events.Events({"id": "earlier"}))
+    one._lead.events.add({"done": {}})
+    assert watch() == {"done": {}}
+    one._member = SimpleNamespace(id="new")
+    assert watch()["failed"]["kind"] == "not-staged"
 
 
 def test_it_ends_some_time_after_its_last_staging(make_stagers: MakeStagers) -> None:
