@@ -141,9 +141,9 @@ def _load_spec(
     document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))
     if on_vms:
         _refuse_relative_volumes(document)
-    _make_absolute(document.data, whole(path).parent)
+    written = _make_absolute(document.data, whole(path).parent)
     over = _from_environment(environ) | _from_flags(flags)
-    spec = validate(document, over)
+    spec = _with_written(validate(document, over), written)
     if on_vms and spec.ssh.known_hosts:
         _check_known_hosts(Path(spec.ssh.known_hosts))
     return spec
@@ -191,8 +191,11 @@ def _attempt(problems: list[InputError], load_one: Callable[[], _Read]) -> _Read
     return None
 
 
-def _make_absolute(data: dict[str, object], base: Path) -> None:
-    """Make the paths of a kit.yaml absolute. Values that are not text stay for validation to refuse."""
+def _make_absolute(data: dict[str, object], base: Path) -> dict[object, str]:
+    """Make the paths of a kit.yaml absolute. Return the sources of data sets on this machine as they were, by name.
+
+    Values that are not text stay for validation to refuse.
+    """
     for path in _PATHS:
         name, _, key = path.rpartition(".")
         section = data.get(name) if name else data
@@ -200,9 +203,11 @@ def _make_absolute(data: dict[str, object], base: Path) -> None:
         if isinstance(section, dict) and isinstance(value, str) and _is_path(path, value):
             section[key] = absolute(value, base)
     sets = data.get("data")
-    for one in sets.values() if isinstance(sets, dict) else ():
+    written: dict[object, str] = {}
+    for name, one in sets.items() if isinstance(sets, dict) else ():
         source = one.get("from") if isinstance(one, dict) else None
         if isinstance(source, str) and is_here(source):
+            written[name] = source
             one["from"] = absolute(source, base)
     volumes = data.get("volumes")
     if isinstance(volumes, list):
@@ -210,6 +215,18 @@ def _make_absolute(data: dict[str, object], base: Path) -> None:
             if isinstance(volume, str) and _is_relative(volume):
                 source, colon, rest = volume.partition(":")
                 volumes[position] = absolute(source, base) + colon + rest
+    return written
+
+
+def _with_written(spec: ClusterSpec, written: Mapping[object, str]) -> ClusterSpec:
+    """Return the spec with the sources of its data sets as kit.yaml has them, besides their absolute paths."""
+    if not written:
+        return spec
+    sets = (
+        replace(one, source=replace(one.source, written=written[one.name])) if one.name in written else one
+        for one in spec.data
+    )
+    return replace(spec, data=tuple(sets))
 
 
 def _refuse_relative_volumes(document: Document) -> None:

@@ -21,8 +21,8 @@ StoreScheme = Literal["s3", "oss", "gs", "azure", "rclone"]
 class DataSource:
     """Where a data set comes from: the parsed `from`.
 
-    `text` is for people: as written, with a folder of this machine made absolute. It never has a password. `scheme` is
-    empty except for a store.
+    `text` is for people: as written, with a folder of this machine made absolute. It never has a password. `written` is
+    a folder of this machine as kit.yaml has it, or "". `scheme` is empty except for a store.
 
     | kind | place | path |
     |---|---|---|
@@ -39,6 +39,12 @@ class DataSource:
     scheme: StoreScheme | Literal[""] = ""
     place: str = ""
     path: str = ""
+    written: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Return what hosts keep of the source: the same for all operators with the same kit.yaml."""
+        return self.written or self.text
 
 
 @dataclass(frozen=True, kw_only=True)

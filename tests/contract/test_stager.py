@@ -16,8 +16,9 @@ from kit.events import HostDone, Note
 from kit.flows.context import Context
 from kit.flows.data.listing import listing
 from kit.flows.data.remove import remove_data, stop
-from kit.flows.data.stage import stage
+from kit.flows.data.stage import stage, stage_missing
 from kit.flows.data.verify import verify
+from kit.model.values import replace
 from tests.fakes.reporter import Remembering
 from tests.fakes.staging_hosts import StagingHosts, staging_hosts
 
@@ -228,3 +229,24 @@ def test_the_summary_names_what_kit_yaml_has(hosts: StagingHosts, context: Conte
     stage(later, [])
     (row,) = listing(later).sets
     assert row.state == "staged"
+
+
+def test_a_folder_beside_kit_yaml_is_the_same_source_for_another_operator(
+    hosts: StagingHosts, context: Context, source: Path, tmp_path: Path
+) -> None:
+    def of(folder: Path, written: str) -> Context:
+        (data,) = context.spec.data
+        there = replace(data.source, text=str(folder), path=str(folder), written=written)
+        return replace(context, spec=replace(context.spec, data=(replace(data, source=there),)))
+
+    stage(of(source, "./source"), [])
+    assert json.loads((hosts.data("gpu2") / "staged.json").read_text())["source"] == "./source"
+    before = {host: (hosts.data(host) / "staged.json").stat().st_mtime_ns for host in HOSTS}
+    # A run of somebody who has the same kit.yaml elsewhere finds all of it.
+    other = tmp_path / "other"
+    assert not stage_missing(of(other, "./source"), ["images"], HOSTS)
+    (row,) = listing(of(other, "./source")).sets
+    assert (row.state, row.source) == ("staged", str(other))
+    (row,) = listing(of(source, "../source")).sets
+    assert row.state == "changed"
+    assert {host: (hosts.data(host) / "staged.json").stat().st_mtime_ns for host in HOSTS} == before

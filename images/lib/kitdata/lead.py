@@ -26,6 +26,8 @@ class Lead:
         self.id = id_
         self._source: Dict[str, Any] = request["source"]
         self._label = str(self._source.get("label", "the source"))
+        # What kit.yaml says: the label of a folder of the operator's machine has the path on that machine.
+        self._origin = str(self._source.get("origin", self._label))
         self._request = {name: value for name, value in request.items() if name != "source"}
         self._split = request.get("split") == "hosts"
         self._limit = int(request.get("limit") or 0)
@@ -103,7 +105,7 @@ class Lead:
         if self._split or version.id in self._missing:
             return False
         answers: Dict[int, bool] = {}
-        self._crew.everybody({"staged": {"id": version.id, "source": self._label}})
+        self._crew.everybody({"staged": {"id": version.id, "source": self._origin}})
         calls = {"staged": lambda member, values: answers.update({member: values[0]})}
         self._crew.pump(lambda: self._crew.all(set(answers)), calls)
         if not all(answers[member] for member in self._crew.members):
@@ -229,7 +231,7 @@ class Lead:
         """Let all members give the files their names."""
         summary = {
             "name": self._request["data"],
-            "source": self._label,
+            "source": self._origin,
             "stage": self._request.get("stage"),
             "split": "hosts" if self._split else "none",
             "id": version.id,

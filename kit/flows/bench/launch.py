@@ -110,7 +110,8 @@ def with_settings(spec: ClusterSpec, settings: Mapping[str, Any]) -> ClusterSpec
         for section in sections:
             inner = inner[section]
         inner[last] = value
-    return spec_from(data, source="kit bench")
+    # No case changes them, and only kit.yaml has their sources as written.
+    return replace(spec_from(data, source="kit bench"), data=spec.data)
 
 
 def _failure(result: RunResult, kept: Kept) -> str | None:

@@ -41,7 +41,8 @@ def source_of(context: Context, data: DataSpec, environ: Mapping[str, str]) -> S
     """Return the source of a data set. Raises InputError if it, or a login for it, is missing on this machine."""
     source = data.source
     if source.kind == "here":
-        return Source(request={"kind": "feed", "label": source.text}, folder=checked(source.path))
+        feed = {"kind": "feed", "label": source.text, "origin": source.origin}
+        return Source(request=feed, folder=checked(source.path))
     if source.kind == "host":
         name = select_host(context.inventory, source.place).name
         request: dict[str, Any] = {"kind": "folder", "path": MOUNT, "label": source.text, "readers": [name]}

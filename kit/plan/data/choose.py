@@ -76,11 +76,11 @@ def unmounted(hosts: Mapping[str, HostData], cluster: str, data: DataSpec) -> tu
 
 def is_current(summary: Summary | None, data: DataSpec) -> bool:
     """Return whether what a host has is what kit.yaml asks for."""
-    return summary is not None and (summary.source, summary.stage, summary.split) == (
-        data.source.text,
-        data.stage,
-        data.split,
-    )
+    if summary is None:
+        return False
+    # Earlier kits left the absolute path of a folder on the operator's machine.
+    source = summary.source in (data.source.origin, data.source.text)
+    return source and (summary.stage, summary.split) == (data.stage, data.split)
 
 
 def has(host: HostData, cluster: str, data: DataSpec) -> HostSet | None:

@@ -301,6 +301,8 @@ def test_a_folder_of_this_machine_starts_beside_kit_yaml(tmp_path: Path, monkeyp
     paths = [str(folder / "a"), str(tmp_path / "b"), "/home/ann/c", "d", str(folder)]
     assert [one.source.path for one in spec.data] == paths
     assert spec.data[0].source.text == str(folder / "a")
+    # Operators have the same kit.yaml in different folders.
+    assert [one.source.origin for one in spec.data] == ["./a", "../b", "~/c", "s3://bucket/d", "."]
 
 
 WORDS = [
