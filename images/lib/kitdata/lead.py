@@ -189,7 +189,12 @@ class Lead:
         Return those that differ, with what the source says of them now. Those in `changed` are known.
         """
         work: Dict[int, List[int]] = {}
-        for file in sorted({file for piece in step.pieces for file, _ in piece.parts} - set(changed)):
+        # No host has a piece with a part of a changed file, so the other files of that piece come in the next round.
+        later = set(changed)
+        for piece in step.pieces if changed else ():
+            if any(file in changed for file, _ in piece.parts):
+                later.update(file for file, _ in piece.parts)
+        for file in sorted({file for piece in step.pieces for file, _ in piece.parts} - later):
             checkers = [one for one in self._crew.readers if self._owners[file] >> one & 1]
             if checkers and manifest.extents(entries[file].size) > 1:
                 work.setdefault(checkers[file % len(checkers)], []).append(file)

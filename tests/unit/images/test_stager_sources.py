@@ -198,6 +198,20 @@ def test_what_differs_from_the_md5_of_the_source_is_read_again(
     assert all(stager.tree() == tree(stagers.source) for stager in stagers.all)
 
 
+def test_a_large_file_whose_end_came_with_a_changed_one_is_compared_later(
+    make_stagers: MakeStagers, tmp_path: Path
+) -> None:
+    stagers = make_stagers(2)
+    (stagers.source / "large").write_bytes(os.urandom(EXTENT + 1000))
+    (stagers.source / "small").write_text("small")
+    for stager in stagers.all:
+        stager.hook = MD5.format(etags=False, wrong=["small"], mark=str(tmp_path / "mark-"))
+    order = stagers.staged()
+    assert order.all("changed") == [{"file": "small"}]
+    assert order.all("lost") == []
+    assert all(stager.tree() == tree(stagers.source) for stager in stagers.all)
+
+
 def test_a_store_that_encrypts_with_kms_has_no_md5s(make_stagers: MakeStagers, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     stagers = make_stagers(2)
