@@ -134,14 +134,12 @@ class Follower:
     def _done(self) -> Staged | None:
         """Return how a staging has ended whose stagers are gone, if its hosts show that it brought all of it."""
         plan = self._planned
-        if plan is None:
+        took_part = plan.hosts if plan else ()
+        hosts = [name for name in self._context.inventory.names if name in took_part and name not in self._lost]
+        if plan is None or not hosts:
             return None
-        results = look(self._context, quiet=True).results
-        hosts = [name for name in self._context.inventory.names if name in plan.hosts and name not in self._lost]
-        if not hosts or not results.keys() >= {*hosts}:
-            return None
-        here = {name: results[name] for name in hosts}
-        if lacking(here, self._context.spec.name, self._data):
+        here = look(self._context, quiet=True, only=hosts).results
+        if len(here) < len(hosts) or lacking(here, self._context.spec.name, self._data):
             return None
         summaries = [one.summary for host in here.values() if (one := has(host, self._context.spec.name, self._data))]
         latest = max(summary.at for summary in summaries if summary is not None)

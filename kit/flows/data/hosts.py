@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 
 from kit.errors import NotReadyError
@@ -12,7 +12,6 @@ from kit.model.data import DataSpec, data_folder
 from kit.model.datasets import HostData
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord
-from kit.model.values import replace
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
 from kit.remote.data.state import host_data
@@ -20,8 +19,8 @@ from kit.remote.results import far
 from kit.remote.ssh import fanout
 
 
-def look(context: Context, *, quiet: bool = False) -> fanout.Outcome[HostData]:
-    """Ask all hosts which data sets they have. A host that fails is one of the failures."""
+def look(context: Context, *, quiet: bool = False, only: Collection[str] | None = None) -> fanout.Outcome[HostData]:
+    """Ask all hosts, or `only` these, which data sets they have. A host that fails is one of the failures."""
     folders = [data_folder(context.spec.name, data) for data in context.spec.data if data.mounted_by != "engine"]
 
     def work(host: Host) -> HostData:
@@ -32,14 +31,7 @@ def look(context: Context, *, quiet: bool = False) -> fanout.Outcome[HostData]:
 
     if not quiet:
         context.reporter.report(Phase(name="look", hosts=context.inventory.names))
-    return fanout.each(context.inventory.hosts, work)
-
-
-def needed(outcome: fanout.Outcome[HostData], hosts: Sequence[str], what: str) -> Mapping[str, HostData]:
-    """Return what all hosts that answered have. Raises the errors of these hosts."""
-    failures = {name: error for name, error in outcome.failures.items() if name in hosts}
-    replace(outcome, failures=failures).or_raise(what)
-    return outcome.results
+    return fanout.each([host for host in context.inventory.hosts if only is None or host.name in only], work)
 
 
 def cluster_of(context: Context, record: str) -> ClusterRecord:

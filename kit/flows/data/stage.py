@@ -13,7 +13,7 @@ from kit.errors import HostsFailed, InputError, KitError, NotReadyError, StepErr
 from kit.events import HostFailed, HostStep, Note, Phase
 from kit.flows.context import Context
 from kit.flows.data.follow import ANSWER_S, Follower
-from kit.flows.data.hosts import check_deployed, cluster_of, look, needed
+from kit.flows.data.hosts import check_deployed, cluster_of, look
 from kit.flows.data.mount import mount_missing
 from kit.flows.data.source import Source, source_of
 from kit.model.data import DataSpec, data_folder
@@ -43,7 +43,9 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
     """
     sets = staged_sets(context.spec, words)
     outcome = look(context)
-    found = needed(outcome, [context.inventory.head.name], "kit data stage")
+    found, head = outcome.results, context.inventory.head.name
+    if head not in found:
+        raise outcome.failures[head]
     states = {row.name: row.state for row in rows(context.spec, found, {})}
     return tuple(
         StagePreview(
@@ -110,8 +112,10 @@ def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) 
     stores = [data for data in known if data.mounted_by == "rclone"]
     if not sets and not stores:
         return False
-    found = needed(look(context, quiet=True), [context.inventory.head.name, *hosts], "kit run --data")
-    check_deployed(cluster_of(context, found[context.inventory.head.name].record), context, [*sets, *stores])
+    head = context.inventory.head.name
+    # A host that the run does not use may be down.
+    found = look(context, quiet=True, only={head, *hosts}).or_raise("kit run --data")
+    check_deployed(cluster_of(context, found[head].record), context, [*sets, *stores])
     mounted = mount_missing(context, stores, found, hosts)
     missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(found, context.spec.name, data))]
     if missing:
