@@ -97,3 +97,11 @@ def data_folder(cluster: str, data: DataSpec) -> str:
     if data.dir is not None:
         return f"{data.dir.rstrip('/')}/{names.DATA_BELOW}/{cluster}/{data.name}"
     return f"{names.DATA_DISK}/{cluster}/{data.name}"
+
+
+def is_data_folder(cluster: str, folder: str) -> bool:
+    """Return whether a folder on a VM can be that of a data set of the cluster, with any name and `dir`."""
+    place = folder.rpartition("/")[0]
+    return place == f"{names.DATA_DISK}/{cluster}" or (
+        place.startswith("/") and place.endswith(f"/{names.DATA_BELOW}/{cluster}")
+    )

@@ -54,6 +54,7 @@ class DataRow(Struct, frozen=True, kw_only=True):
 
     `at` is when it was staged, in seconds since 1970. `files` and `bytes` are those of the data set; with split, of all
     hosts together. `fraction` is 0..1 while it is being staged, or None. `running` are hosts on which its stager runs.
+    `elsewhere` are folders with a copy, or a part of one, that kit.yaml does not name any more, and the hosts of each.
     """
 
     name: str
@@ -70,6 +71,7 @@ class DataRow(Struct, frozen=True, kw_only=True):
     at: float | None = None
     fraction: float | None = None
     running: tuple[str, ...] = ()
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class DataListing(Struct, frozen=True, kw_only=True):

@@ -64,7 +64,7 @@ class StagingHosts:
         )
         for host in self.hosts:
             root = self.root(host.name)
-            for folder in ("opt/kit/lab", "shm", "engine", "bin"):
+            for folder in ("opt/kit/lab", "shm", "nvme", "engine", "bin"):
                 (root / folder).mkdir(parents=True)
             (root / "engine/node").touch()
             (root / "engine/program").write_text(json.dumps([*self.program]))
@@ -78,6 +78,10 @@ class StagingHosts:
     def data(self, host: str, name: str = "images") -> Path:
         """Return the folder of a data set on a host."""
         return self.root(host) / "opt/kit/.data/lab" / name
+
+    def disk(self, host: str) -> Path:
+        """Return the folder of a host that kit.yaml can name as dir: /mnt/nvme."""
+        return self.root(host) / "nvme"
 
     def files(self, host: str, name: str = "images") -> dict[str, bytes]:
         """Return what the nodes of a host see of a data set."""
@@ -214,7 +218,11 @@ class LocalTransport:
     def _local(self) -> Mapping[str, str]:
         """The folders of a VM, and where this host has them."""
         root = self._machine.root(self._host.name)
-        return {names.ROOT: str(root / "opt/kit"), names.DATA_MEMORY: str(root / "shm/kit-data")}
+        return {
+            names.ROOT: str(root / "opt/kit"),
+            names.DATA_MEMORY: str(root / "shm/kit-data"),
+            "/mnt/nvme": str(self._machine.disk(self._host.name)),
+        }
 
     def _words(self, argv: Sequence[str]) -> list[str]:
         words = list(argv)

@@ -34,6 +34,7 @@ from kit.flows.data.verify import verify
 from kit.model.datasets import StageResult
 from kit.model.results import RunFolder
 from kit.remote.results import far
+from kit.remote.scripts import script
 from tests.fakes.reporter import Remembering
 from tests.fakes.staging_hosts import StagingHosts, staging_hosts
 
@@ -625,6 +626,69 @@ def test_rm_removes_what_kit_yaml_does_not_name(hosts: StagingHosts, context: Co
     fill(hosts, "old")
     remove_data(context, ["old"], dry_run=False, confirm=agree)
     assert hosts.files("gpu1", "old") == {}
+
+
+def on_another_disk(hosts: StagingHosts, context: Context, source: Path) -> None:
+    """Make what a deploy and a staging leave with dir: /mnt/nvme."""
+    for host in hosts.hosts:
+        folder = "/mnt/nvme/kit-data/lab/images/files"
+        assert context.connect(host).run(script("make_data_folder", folder)).code == 0
+        summary(hosts.disk(host.name) / "kit-data/lab/images", source=f"gpu2:{source}")
+
+
+def test_a_copy_on_a_disk_that_kit_yaml_does_not_name_any_more(
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path
+) -> None:
+    on_another_disk(hosts, context, source)
+    copy = "/mnt/nvme/kit-data/lab/images"
+    (row,) = listing(context).sets
+    assert (row.state, row.elsewhere) == ("changed", {copy: ("gpu1", "gpu2")})
+    for host in ("gpu1", "gpu2"):
+        summary(hosts.data(host), source=f"gpu2:{source}")
+    (row,) = listing(context).sets
+    assert (row.state, row.elsewhere) == ("staged", {copy: ("gpu1", "gpu2")})
+    # The same disk by a link is no other one.
+    for host in ("gpu1", "gpu2"):
+        (hosts.disk(host) / "link").symlink_to(".")
+    linked = {"from": f"gpu2:{source}", "to": "/data/images", "dir": "/mnt/nvme/link"}
+    (row,) = listing(hosts.context(reporter, data={"images": linked})).sets
+    assert (row.state, [*row.elsewhere]) == ("staged", ["/opt/kit/.data/lab/images"])
+    without = hosts.context(reporter)
+    (row,) = listing(without).sets
+    assert (row.name, row.state, row.hosts, row.bytes) == ("images", "unknown", ("gpu1", "gpu2"), 3000)
+    result = remove_data(without, ["images"], dry_run=False, confirm=agree)
+    assert result is not None
+    assert result.sets[0].folders == ("/opt/kit/.data/lab/images", copy)
+    for host in ("gpu1", "gpu2"):
+        assert [path.name for path in (hosts.disk(host) / "kit-data").rglob("*")] == ["lab", "images", "files"]
+
+
+def test_rm_forgets_another_disk_where_no_node_is(
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path
+) -> None:
+    on_another_disk(hosts, context, source)
+    for host in ("gpu1", "gpu2"):
+        (hosts.root(host) / "engine/node").unlink()
+    remove_data(hosts.context(reporter), ["images"], dry_run=False, confirm=agree)
+    for host in ("gpu1", "gpu2"):
+        assert list(hosts.disk(host).iterdir()) == []
+        assert not (hosts.root(host) / "opt/kit/.data").exists()
+
+
+def test_the_list_of_disks_alone_shows_and_removes_nothing(
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path
+) -> None:
+    """The disk is another one by now, and the list has a folder that is not kit's."""
+    on_another_disk(hosts, context, source)
+    for host in ("gpu1", "gpu2"):
+        disk = hosts.disk(host)
+        (disk / "kit-data").rename(disk / "mine")
+        (disk / "kit-data").symlink_to("mine")
+        with (hosts.root(host) / "opt/kit/.data/lab/.dirs").open("a") as places:
+            places.write(f"{disk}/mine/lab\n")
+    assert not listing(hosts.context(reporter)).sets
+    with pytest.raises(InputError, match=r"no data set 'images' in kit.yaml or on any host"):
+        remove_data(hosts.context(reporter), ["images"], dry_run=False, confirm=agree)
 
 
 def test_rm_asks_first_and_a_dry_run_removes_nothing(hosts: StagingHosts, context: Context) -> None:

@@ -20,7 +20,7 @@ NAME = "pictures"
 FILES, EACH = 12, 500_000
 ALL = FILES * EACH
 LAST = f"{NAME}/{FILES - 1:02}.bin"
-HERE, THERE, PLACE, KEPT = "labels", "words", "crawl", "kept"
+HERE, THERE, PLACE, KEPT, DISK = "labels", "words", "crawl", "kept", "archive"
 READ = "import os; [open(f'{top}/{file}', 'rb').read() for top, _, all in os.walk('/data/crawl') for file in all]"
 WRITE = "import os; open(f'/data/kept/step-1/{os.environ[\"RANK\"]}', 'wb').write(b'rank' * 1_000_000)"
 # A host may know its own list of a folder for a second.
@@ -83,6 +83,7 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for number in range(30):
             (here / f"deep/{number}").write_bytes(os.urandom(10 * number))
         (here / "large").write_bytes(os.urandom(5_000_000))
+        everywhere(cluster.hosts, lambda host: host.script("mkdir -p /srv/nvme"))
         cluster.hosts[1].script("mkdir -p /srv/words && echo one >/srv/words/1 && echo two >/srv/words/2")
         one = Scene(cluster, running)
         data = {
@@ -90,6 +91,7 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             HERE: {"from": f"./{HERE}", "to": f"/data/{HERE}"},
             THERE: {"from": "gpu2:/srv/words", "to": f"/data/{THERE}", "stage": "ram", "size": "64mb"},
             PLACE: {"from": f"s3://{BUCKET}/{NAME}", "to": f"/data/{PLACE}", "stage": "none"},
+            DISK: {"from": "gpu2:/srv/words", "to": f"/data/{DISK}", "dir": "/srv/nvme"},
             # Nothing is there: the first file makes the folder of a store.
             KEPT: {"from": f"s3://{BUCKET}/{KEPT}", "to": f"/data/{KEPT}", "stage": "none", "write": True},
         }
@@ -108,7 +110,7 @@ def scene(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert mounted.returncode == 0, mounted.stderr
             yield one
         finally:
-            cluster.kit("data", "rm", NAME, HERE, THERE, PLACE, KEPT, "--yes")
+            cluster.kit("data", "rm", NAME, HERE, THERE, PLACE, KEPT, DISK, "--yes")
             shutil.rmtree(here)
             (cluster.folder / "kit.yaml").write_text(before)
             again = cluster.kit("deploy")
@@ -152,6 +154,25 @@ def test_folders_of_this_machine_and_of_a_host(scene: Scene) -> None:
         assert {*scene.seen(host, THERE)} == {"1", "2"}
         # In memory, and not on the disk.
         assert host.text("stat", "-f", "-c", "%T", f"/dev/shm/kit-data/{scene.cluster.name}/{THERE}/files") == "tmpfs\n"
+
+
+def test_a_copy_on_another_disk_stays_in_sight_without_kit_yaml(scene: Scene) -> None:
+    staged = scene.kit("stage", DISK)
+    assert staged.returncode == 0, staged.stderr
+    copy = f"/srv/nvme/kit-data/{scene.cluster.name}/{DISK}"
+    look = 'find "$1" -mindepth 1 ! -path "$1/files"'
+    assert all(everywhere(scene.cluster.hosts, lambda host: host.script(look, copy)).values())
+    settings = scene.cluster.folder / "kit.yaml"
+    before = settings.read_text()
+    change_settings(scene.cluster.folder, data={NAME: {"from": f"s3://{BUCKET}/{NAME}", "to": f"/data/{NAME}"}})
+    try:
+        row = scene.state(DISK)
+        assert (row["state"], row["hosts"]) == ("unknown", [host.name for host in scene.cluster.hosts])
+        removed = scene.kit("rm", DISK, "--yes")
+        assert removed.returncode == 0, removed.stderr
+        assert not any(everywhere(scene.cluster.hosts, lambda host: host.script(look, copy)).values())
+    finally:
+        settings.write_text(before)
 
 
 def test_verify_finds_an_altered_byte(scene: Scene) -> None:

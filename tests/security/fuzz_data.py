@@ -12,6 +12,8 @@ from pathlib import Path
 from kit.errors import KitError
 from kit.model import staging
 from kit.model.answer import answer_of
+from kit.model.data import is_data_folder
+from kit.remote.data import state
 from kit.remote.data.feed import Feed, Folder
 
 SECRET = b"the operator's own"
@@ -44,6 +46,7 @@ SAMPLES: tuple[bytes, ...] = (
         "name": "imagenet", "source": "s3://bucket/imagenet", "stage": "disk", "split": "none", "files": 3, "bytes": 99,
         "id": "20261123-101500-3fa2", "at": 1_795_000_000.5,
     }).encode(),
+    b'record {"kit": 1}\nset /mnt/nvme/kit-data/lab/imagenet\nstaged {"name": "imagenet", "files": 3}\ncoming\nend\n',
     _frame(list=1) + _frame(read="a.bin", offset=0, length=4, n=1),
     _frame(read="deep/b.bin", offset=2, length=4_194_304, n=2) + _frame(read="../secret", offset=0, length=99, n=3),
     _frame(read="out", offset=0, length=99, n=4) + _frame(read="/etc/hostname", offset=0, length=99, n=5),
@@ -53,7 +56,7 @@ SAMPLES: tuple[bytes, ...] = (
 def read(answer: bytes) -> None:
     """Give the answer to each reader. Raise the last error if none of them takes it."""
     failures: list[KitError] = []
-    readers = (_lines, _summary, _frames)
+    readers = (_lines, _summary, _state, _frames)
     for reader in readers:
         try:
             reader(answer)
@@ -72,6 +75,13 @@ def _lines(answer: bytes) -> None:
 def _summary(answer: bytes) -> None:
     with answer_of("bad", "its summary"):
         staging.read_summary(answer)
+
+
+def _state(answer: bytes) -> None:
+    with answer_of("bad", "its list of data sets"):
+        sets = state.parse(answer.decode(errors="replace"), "lab").sets
+    if not all(is_data_folder("lab", one.folder) for one in sets):
+        raise AssertionError("a host named a folder that kit data rm must not delete")
 
 
 def _frames(answer: bytes) -> None:

@@ -105,7 +105,15 @@ def listing(value: DataListing, *, width: int | None = None, now: float | None =
     header = ("NAME", "SOURCE", "STAGE", "HOSTS", "FILES", "SIZE", "AGE", "STATE")
     drop = ("SOURCE", "AGE", "FILES", "STAGE", "SIZE")
     table = fitted(rows, header, width, flexible=("SOURCE", "NAME"), drop=drop)
-    return "\n".join([table, *(f"{row.name}: missing on {fold(row.lacking)}" for row in value.sets if row.lacking)])
+    return "\n".join([table, *(line for row in value.sets for line in _below(row))])
+
+
+def _below(row: DataRow) -> list[str]:
+    """Return the lines about a data set that the table has no room for."""
+    missing = [f"{row.name}: missing on {fold(row.lacking)}"] if row.lacking else []
+    rest = f"which kit.yaml does not name; kit data rm {row.name} deletes all copies"
+    copies = [f"{row.name}: a copy on {fold(on)} in {printable(at)}, {rest}" for at, on in row.elsewhere.items()]
+    return [*missing, *copies]
 
 
 def _hosts(row: DataRow) -> str:

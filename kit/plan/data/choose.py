@@ -114,7 +114,14 @@ def rows(spec: ClusterSpec, hosts: Mapping[str, HostData], fractions: Mapping[st
 
 def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fractions: Mapping[str, float]) -> DataRow:
     if data.mounted_by == "engine":
-        return DataRow(name=data.name, source=data.source.text, stage=data.stage, state="mounted", to=data.to)
+        return DataRow(
+            name=data.name,
+            source=data.source.text,
+            stage=data.stage,
+            state="mounted",
+            to=data.to,
+            elsewhere=_elsewhere(spec, data, hosts),
+        )
     if data.mounted_by == "rclone":
         return _mounted(spec, data, hosts)
     found = {name: one for name, host in hosts.items() if (one := has(host, spec.name, data)) is not None}
@@ -143,7 +150,19 @@ def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fract
         at=size.at,
         fraction=fractions.get(data.name),
         running=running,
+        elsewhere=_elsewhere(spec, data, hosts),
     )
+
+
+def _elsewhere(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData]) -> Mapping[str, tuple[str, ...]]:
+    """Return the folders of other copies of a data set, and the hosts of each. One in place has no copy at all."""
+    own = data_folder(spec.name, data) if data.staged else None
+    copies: dict[str, tuple[str, ...]] = {}
+    for name, host in hosts.items():
+        for one in host.sets:
+            if one.name == data.name and one.folder != own and (one.summary is not None or one.coming):
+                copies[one.folder] = (*copies.get(one.folder, ()), name)
+    return copies
 
 
 def _mounted(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData]) -> DataRow:
@@ -158,6 +177,7 @@ def _mounted(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData]) -
         hosts=tuple(name for name in hosts if name not in lacks),
         lacking=tuple(lacks) if state == "partly" else (),
         of=len(hosts),
+        elsewhere=_elsewhere(spec, data, hosts),
     )
 
 

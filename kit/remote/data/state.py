@@ -7,6 +7,7 @@ from typing import Any
 
 from kit.errors import StepError
 from kit.model.answer import OddAnswer, answer_of
+from kit.model.data import is_data_folder
 from kit.model.datasets import HostData, HostSet
 from kit.model.spec import NAME
 from kit.model.staging import read_summary
@@ -21,7 +22,10 @@ _FLAGS = ("coming", "running", "mounted", "dead")
 
 
 def host_data(transport: Transport, cluster: str, folders: Sequence[str]) -> HostData:
-    """Return what a host has in these folders and in the usual places. Raises the error of the host."""
+    """Return what a host has in these folders, in the usual places, and on disks that kit.yaml named earlier.
+
+    Raises the error of the host.
+    """
     done = transport.run(script("data_state", cluster, *folders), timeout_s=_STATE_S)
     name = transport.host.name
     if done.code != 0:
@@ -31,11 +35,14 @@ def host_data(transport: Transport, cluster: str, folders: Sequence[str]) -> Hos
             host=name,
         )
     with answer_of(name, "its list of data sets"):
-        return parse(done.text)
+        return parse(done.text, cluster)
 
 
-def parse(text: str) -> HostData:
-    """Return what data_state.sh printed. Raises OddAnswer."""
+def parse(text: str, cluster: str) -> HostData:
+    """Return what data_state.sh printed. Raises OddAnswer.
+
+    kit data rm deletes such a folder on all hosts, so a host cannot name any other one.
+    """
     lines = text.splitlines()
     if not lines or lines[-1] != "end":
         raise OddAnswer("it has no end", text)
@@ -45,6 +52,8 @@ def parse(text: str) -> HostData:
         if word == "record":
             record = rest
         elif word == "set":
+            if not is_data_folder(cluster, rest):
+                raise OddAnswer("it has a folder that is not of a data set", line)
             sets.append(HostSet(folder=rest))
         elif not sets:
             raise OddAnswer("it begins with no folder", line)

@@ -1,7 +1,7 @@
 # Removes a staged or mounted data set from this VM. Arguments: CLUSTER NAME FOLDER...
 # Prints 'removed FOLDER' for each folder that had something, or 'staging' if the data set is being staged: then removes
 # nothing. Keeps FOLDER/files and FOLDER/mount themselves, which nodes have mounted, unless the VM has no node of the
-# cluster. Needs stores.sh before it.
+# cluster. Needs stores.sh and data_places.sh before it.
 cluster=$1
 name=$2
 shift 2
@@ -75,4 +75,5 @@ for folder in "$@"; do
   fi
   exec 9<&-
 done
+[ -n "$node" ] || forget_places "$cluster"
 exit 0

@@ -1,7 +1,8 @@
 # Prints the data sets that are on this VM. Changes nothing. Arguments: CLUSTER FOLDER...
-# FOLDER is the folder of a data set of kit.yaml. Other data sets of the cluster in the usual places are found, too. For
-# each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running', 'mounted', or 'dead' for a mount
-# whose rclone has ended. On the head also prints 'record JSON'. The last line is 'end'. Needs stores.sh before it.
+# FOLDER is the folder of a data set of kit.yaml. Other data sets of the cluster are found, too: in the usual places, and on
+# disks that kit.yaml named earlier. For each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running', 'mounted', or 'dead' for a mount
+# whose rclone has ended. On the head also prints 'record JSON'. The last line is 'end'. Needs stores.sh and
+# data_places.sh before it.
 cluster=$1
 shift
 if [ -r "/opt/kit/$cluster/cluster.json" ]; then
@@ -34,10 +35,14 @@ $cluster/${1##*/}
   esac
 }
 for folder in "$@"; do show "$folder"; done
-for folder in "/opt/kit/.data/$cluster"/* "/dev/shm/kit-data/$cluster"/*; do
-  [ -d "$folder" ] || continue
-  known=
-  for one in "$@"; do [ "$one" != "$folder" ] || known=yes; done
-  [ "$known" ] || show "$folder"
+data_places "$cluster" | while IFS= read -r place; do
+  for folder in "$place"/*; do
+    [ -d "$folder" ] || continue
+    known=
+    # kit.yaml may spell a disk otherwise than before, or name it by a link.
+    # shellcheck disable=SC3013  # sh has -ef on all systems that kit supports
+    for one in "$@"; do if [ "$one" = "$folder" ] || [ "$one" -ef "$folder" ]; then known=yes; fi; done
+    [ "$known" ] || show "$folder" </dev/null
+  done
 done
 echo end

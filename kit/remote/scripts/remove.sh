@@ -1,6 +1,7 @@
 # Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... -- [DATA]... Prints a line for each thing that
 # it removed, and 'kept NAME' for each data set that stays. WHAT is all, or keep: then the folders of runs that made
-# something stay. DATA is the folder of a data set; others are found in the usual places. Needs end_stagers.sh before it.
+# something stay. DATA is the folder of a data set; others are found in the usual places, and on disks that kit.yaml
+# named earlier. Needs end_stagers.sh and data_places.sh before it.
 cluster=$1
 folder=$2
 what=$3
@@ -88,16 +89,21 @@ while [ $# -gt 0 ]; do
   images="$images $1"
   shift
 done
-for data in "$@" "/opt/kit/.data/$cluster"/* "/dev/shm/kit-data/$cluster"/*; do
-  [ -d "$data" ] && [ ! -L "$data" ] || continue
-  if [ -n "$(find "$data" -mindepth 1 ! -path "$data/files" ! -path "$data/mount" -print 2>/dev/null | head -n 1)" ]; then
-    echo "kept ${data##*/}"
+keep_data() {
+  [ -d "$1" ] && [ ! -L "$1" ] || return 0
+  if [ -n "$(find "$1" -mindepth 1 ! -path "$1/files" ! -path "$1/mount" -print 2>/dev/null | head -n 1)" ]; then
+    echo "kept ${1##*/}"
   else
-    rmdir "$data/files" "$data/mount" 2>/dev/null
+    rmdir "$1/files" "$1/mount" 2>/dev/null
     # A folder that is not empty stays.
-    rmdir "$data" "${data%/*}" "${data%/*/*}" 2>/dev/null
+    rmdir "$1" "${1%/*}" "${1%/*/*}" 2>/dev/null
   fi
+}
+for data in "$@"; do keep_data "$data"; done
+data_places "$cluster" | while IFS= read -r place; do
+  for data in "$place"/*; do keep_data "$data" </dev/null; done
 done
+forget_places "$cluster"
 case $folder in
   /opt/kit/?*)
     # A failure is no reason to remove what runs made.

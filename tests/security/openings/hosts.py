@@ -225,6 +225,14 @@ _ANSWERED = (
     ),
     Opening(
         border=_ANSWER,
+        what="a host names any folder as a data set, which kit data rm then deletes everywhere",
+        file="kit/remote/data/state.py",
+        old="if not is_data_folder(cluster, rest):",
+        new="if not rest:",
+        tests=("unit/remote/data/test_state.py",),
+    ),
+    Opening(
+        border=_ANSWER,
         what="an image has any number of layers that come",
         file="kit/remote/engine/registry.py",
         old="if len(self._whole) + len(self._unknown) > _MOST_LAYERS:",

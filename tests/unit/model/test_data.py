@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.model.data import DataSource, DataSpec, data_folder
+from kit.model.data import DataSource, DataSpec, data_folder, is_data_folder
 
 IN_A_STORE = DataSource(kind="store", text="s3://bucket/web", scheme="s3", place="bucket", path="web")
 
@@ -18,6 +18,11 @@ IN_A_STORE = DataSource(kind="store", text="s3://bucket/web", scheme="s3", place
 )
 def test_the_folder_follows_the_stage_and_its_dir(data: DataSpec, folder: str) -> None:
     assert data_folder("lab", data) == folder
+    assert is_data_folder("lab", folder)
+    # Those of another cluster, and whatever else a host may name.
+    assert not is_data_folder("other", folder)
+    assert not is_data_folder("lab", f"{folder}/files")
+    assert not is_data_folder("lab", folder.replace("kit-data", "home").replace(".data", "lab"))
 
 
 def test_a_size_is_in_bytes_and_only_a_mount_is_not_staged() -> None:

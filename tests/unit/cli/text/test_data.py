@@ -70,6 +70,14 @@ def test_the_listing() -> None:
     assert "add data: to kit.yaml" in text.listing(DataListing(cluster="lab", sets=()))
 
 
+def test_the_listing_names_other_copies() -> None:
+    row = replace(ROW, elsewhere={"/mnt/nvme/kit-data/lab/images": ("gpu1", "gpu2")})
+    assert text.listing(DataListing(cluster="lab", sets=(ROW, row)), now=1300.0).splitlines()[3:] == [
+        "images: a copy on gpu[1-2] in /mnt/nvme/kit-data/lab/images, which kit.yaml does not name; kit data rm images "
+        "deletes all copies"
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(-5, "0 s"), (119, "119 s"), (120, "2 min"), (7200, "2 h"), (172800, "2 d"), (1e7, "115 d")]
 )

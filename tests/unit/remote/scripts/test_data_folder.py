@@ -15,7 +15,9 @@ SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
 
 
 def make(path: Path, shell: str = "sh") -> subprocess.CompletedProcess[str]:
-    argv = [shutil.which(shell) or shell, *script("make_data_folder", str(path))[1:]]
+    """Make the folder, with /opt/kit below its disk."""
+    words = script("make_data_folder", str(path))[1:]
+    argv = [shutil.which(shell) or shell, *(word.replace("/opt/kit", f"{path.parents[3]}/opt") for word in words)]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
 
 
@@ -29,6 +31,16 @@ def test_it_is_made_once_and_other_users_do_not_see_it(tmp_path: Path, shell: st
         (files / "one").touch()
     assert (tmp_path / "kit-data").stat().st_mode & 0o777 == 0o700
     assert files.stat().st_mode & 0o777 == 0o755
+    # kit finds the data by this list when kit.yaml does not name the disk any more.
+    assert (tmp_path / "opt/.data").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "opt/.data/lab/.dirs").read_text() == f"{tmp_path}/kit-data/lab\n"
+
+
+def test_the_usual_places_are_on_no_list(tmp_path: Path) -> None:
+    words = script("make_data_folder", "/opt/kit/.data/lab/web/files")
+    done = subprocess.run([word.replace("/opt/kit", f"{tmp_path}/opt") for word in words], check=False, timeout=30)
+    assert done.returncode == 0
+    assert [path.name for path in (tmp_path / "opt/.data/lab").iterdir()] == ["web"]
 
 
 def test_a_missing_disk_is_not_made(tmp_path: Path) -> None:

@@ -363,11 +363,17 @@ esac
 
 
 def removal(
-    bare: Path, folder: str = "/opt/elsewhere", what: str = "keep", data: Sequence[object] = (), **env: str
+    bare: Path,
+    folder: str = "/opt/elsewhere",
+    what: str = "keep",
+    data: Sequence[object] = (),
+    root: object = "/opt/kit",
+    **env: str,
 ) -> tuple[subprocess.CompletedProcess[bytes], str]:
     log = bare.parent / "log"
     stub(bare, "docker", DOCKER)
     words = script("remove", "lab", folder, what, "kit:1", "kit:2", "--", *map(str, data))
+    words = [word.replace("/opt/kit", str(root)) for word in words]
     done = run(words, env={"PATH": str(bare), "LOG": str(log), "IDS": "", **env})
     return done, log.read_text()
 
@@ -439,6 +445,25 @@ def test_remove_keeps_staged_data_and_removes_empty_folders(bare: Path, tmp_path
     assert (coming / "files").is_dir()
     assert not empty.exists()
     assert list((tmp_path / "disk").iterdir()) == []
+
+
+def test_remove_names_data_on_a_disk_that_kit_yaml_does_not_name(bare: Path, tmp_path: Path) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    root, full, empty, other = (tmp_path / name for name in ("kit", "nvme", "ssd", "other"))
+    for folder in (full / "kit-data/lab/web", empty / "kit-data/lab/text", other / "lab/photos"):
+        (folder / "files").mkdir(parents=True)
+    (full / "kit-data/lab/web/staged.json").touch()
+    places = root / ".data/lab/.dirs"
+    places.parent.mkdir(parents=True)
+    # A disk that is gone, and a folder that is not kit's.
+    places.write_text(f"{full}/kit-data/lab\n{empty}/kit-data/lab\n{tmp_path}/gone/kit-data/lab\n{other}/lab\n")
+    done, _ = removal(bare, root=root)
+    assert done.stdout.decode() == "kept web\n"
+    assert (places.is_file(), list(empty.iterdir())) == (True, [])
+    (full / "kit-data/lab/web/staged.json").unlink()
+    done, _ = removal(bare, root=root)
+    assert (done.stdout, list(full.iterdir()), (root / ".data").exists()) == (b"", [], False)
+    assert (other / "lab/photos/files").is_dir()
 
 
 def test_remove_with_nothing_there(bare: Path) -> None:

@@ -1,0 +1,23 @@
+"""What a host says of its data sets. kit data rm deletes the folder that one host names on all hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.model.answer import OddAnswer
+from kit.model.datasets import HostData, HostSet
+from kit.remote.data.state import parse
+
+COPY = "/mnt/nvme/kit-data/lab/images"
+
+
+def test_a_copy_may_be_on_any_disk() -> None:
+    text = f"record {{}}\nset {COPY}\ncoming\nset {COPY}.old\nend\n"
+    # kit.yaml cannot have such a name as the second one.
+    assert parse(text, "lab") == HostData(record="{}", sets=(HostSet(folder=COPY, coming=True),))
+
+
+@pytest.mark.parametrize("folder", ["/home/images", "/opt/kit/.data/other/images", f"{COPY}/files", "kit-data/lab/a"])
+def test_a_host_cannot_name_another_folder(folder: str) -> None:
+    with pytest.raises(OddAnswer, match="it has a folder that is not of a data set"):
+        parse(f"set {folder}\nend\n", "lab")
