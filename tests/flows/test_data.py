@@ -33,6 +33,7 @@ from kit.flows.data.stage import preview, stage, stage_missing
 from kit.flows.data.verify import verify
 from kit.model.datasets import StageResult
 from kit.model.results import RunFolder
+from kit.model.values import replace
 from kit.remote.results import far
 from kit.remote.scripts import script
 from tests.fakes.reporter import Remembering
@@ -715,6 +716,25 @@ def test_rm_refuses_what_is_being_staged(hosts: StagingHosts, context: Context) 
         remove_data(context, ["images"], dry_run=False, confirm=agree)
     assert "kit data stop images" in (caught.value.hint or "")
     assert hosts.files("gpu1")
+
+
+def test_rm_of_what_kit_yaml_does_not_name_any_more_asks_the_hosts_stagers(
+    hosts: StagingHosts, context: Context
+) -> None:
+    """A stager stays for some seconds after its last order."""
+    run_stager(hosts, context)
+    fill(hosts)
+    without = replace(context, spec=replace(context.spec, data=()))
+    for host in ("gpu1", "gpu2"):
+        hosts.says({"hello": [{"hello": {"version": 1, "staging": "77", "lead": host == "gpu1"}}]}, host=host)
+    with pytest.raises(NotReadyError, match="images is being staged; nothing was removed"):
+        remove_data(without, ["images"], dry_run=False, confirm=agree)
+    assert hosts.files("gpu1")
+    assert hosts.files("gpu2")
+    for host in ("gpu1", "gpu2"):
+        hosts.says({"hello": [{"hello": {"version": 1, "staging": None, "lead": False}}]}, host=host)
+    remove_data(without, ["images"], dry_run=False, confirm=agree)
+    assert hosts.files("gpu1") == hosts.files("gpu2") == {}
 
 
 def test_rm_refuses_while_a_run_is_active(
