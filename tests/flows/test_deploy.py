@@ -309,13 +309,18 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     assert any("up mpihead" in changes for changes in fleet.changes.values())
 
 
-def test_a_run_that_begins_while_the_image_ships_is_spared(
-    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def deployed_without_images(fleet: Fleet, reporter: Remembering) -> None:
+    """Make a cluster to whose hosts the next deploy must ship the image."""
     deploy(fleet.context(reporter))
     for vm in fleet.vms.values():
         vm.images.clear()
     fleet.forget_changes()
+
+
+def test_a_run_that_begins_while_the_image_ships_is_spared(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed_without_images(fleet, reporter)
 
     def ship(*words: Any, **more: Any) -> Shipped:
         fleet["gpu1"].living = ["20261121-101500-3fa2"]
@@ -336,10 +341,7 @@ def test_a_run_that_begins_while_the_image_ships_is_spared(
 def test_a_deploy_that_cannot_know_of_runs_ends_none(
     fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deploy(fleet.context(reporter))
-    for vm in fleet.vms.values():
-        vm.images.clear()
-    fleet.forget_changes()
+    deployed_without_images(fleet, reporter)
 
     def ship(*words: Any, **more: Any) -> Shipped:
         shipped = fleet.ship(*words, **more)
