@@ -20,7 +20,7 @@ from kit.model.host import Host
 from kit.model.run import RunRecord
 from kit.model.timeline import Clock, TimelineResult, Trace
 from kit.plan.timeline import clocks, joined, merge, refuse, trace
-from kit.remote.ssh import fanout
+from kit.remote.ssh import fanout, open_files
 from kit.remote.timeline.talk import Talk
 
 # What a rank may write, and all together. The files go over the network and into memory.
@@ -133,6 +133,8 @@ def _talks(context: Context, hosts: Sequence[Host], record: RunRecord) -> Iterat
         return names.container(context.spec.name, role)
 
     talks = {host.name: Talk(host, context.connect, container(host), record.id) for host in hosts}
+    # They stay open while other commands run.
+    open_files.allow(len(hosts))
     try:
         yield talks
     finally:

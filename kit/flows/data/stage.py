@@ -28,7 +28,7 @@ from kit.remote.data.order import Order, Place
 from kit.remote.data.refusals import refusal
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.ship.certificate import certificate
-from kit.remote.ssh import retry
+from kit.remote.ssh import open_files, retry
 
 # The version of the orders that this kit speaks.
 VERSION = 1
@@ -176,6 +176,7 @@ class Staging:
     def _opened(self, source: Source) -> dict[str, Order]:
         """Start the stager on each host. A host where that fails is out; raises if the head fails, or all do."""
         gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        open_files.allow(len(self._context.inventory.hosts))
         for host in self._context.inventory.hosts:
             self._context.reporter.report(HostStep(host=host.name, text="starting"))
         orders = {host.name: self._order(host, source, gate=gate) for host in self._context.inventory.hosts}

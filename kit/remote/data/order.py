@@ -16,6 +16,7 @@ from kit.model.host import Host
 from kit.model.staging import MOST_LINE, Hello, StagerAnswer, order_line, read
 from kit.remote.data.refusals import StagerGone, refusal
 from kit.remote.scripts import script
+from kit.remote.ssh import open_files
 from kit.remote.ssh.transport import Live, LiveTransport
 
 # The script's line before it passes orders on, and the beginning of all its lines.
@@ -190,8 +191,7 @@ class Order:
         except KitError as failed:
             error = failed
         except OSError as failed:
-            what = f"this machine cannot open another connection: {failed.strerror or failed}"
-            error = StepError(what, hint="raise the limit of open files: ulimit -n 8192", host=self.host.name)
+            error = open_files.no_connection(failed, self.host.name)
         except Exception as failed:
             # A bug must not leave the caller waiting.
             error = StepError(f"kit failed: {type(failed).__name__}: {failed}", host=self.host.name)

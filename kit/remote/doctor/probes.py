@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import queue
-import resource
 import secrets
 import threading
 import time
@@ -20,7 +19,7 @@ from kit.errors import AnswerError, KitError, SlowError, StepError
 from kit.model.answer import OddAnswer, answer_of, beginning
 from kit.model.host import Host
 from kit.remote.doctor.answers import MOST_LINE, serial_of
-from kit.remote.ssh import retry
+from kit.remote.ssh import open_files, retry
 from kit.remote.ssh.program import ARGV, package, packed
 from kit.remote.ssh.transport import Live, LiveTransport
 
@@ -36,8 +35,6 @@ MODULES = ("wire", "host", "streams", "door", "measure", "reach", "packets", "ma
 START_S = 90.0
 # A probe ends with its input. kit waits this long for all of them.
 END_S = 3.0
-# Open files for one host (its pipes, and what waits for them), and for everything else.
-_FILES, _OTHER_FILES = 6, 256
 # Lines that nobody has read yet. A probe answers one order at a time.
 _MOST_LINES = 4
 _ERRORS = 4000
@@ -106,8 +103,7 @@ class _Probe:
             error.host = error.host or self.host.name
             self.answers.put(error)
         except OSError as error:
-            what = f"this machine cannot open another connection: {error.strerror or error}"
-            self.answers.put(StepError(what, hint="raise the limit of open files: ulimit -n 8192", host=self.host.name))
+            self.answers.put(open_files.no_connection(error, self.host.name))
         except Exception as error:
             # A bug must not leave the caller waiting.
             self.answers.put(StepError(f"kit failed: {type(error).__name__}: {error}", host=self.host.name))
@@ -179,7 +175,7 @@ class Probes:
         self._probes = {host.name: _Probe(host, connect, gate) for host in hosts}
 
     def __enter__(self) -> Probes:
-        _allow_files(_FILES * len(self._probes) + _OTHER_FILES)
+        open_files.allow(len(self._probes))
         for probe in self._probes.values():
             probe.thread.start()
         return self
@@ -247,12 +243,3 @@ class Probes:
                     f"the probe failed: {beginning(failed)}", hint=f"look at the host: kit ssh {name}", host=name
                 )
             return read(line)
-
-
-def _allow_files(count: int) -> None:
-    """Allow this process that many open files, if the system permits it. The usual 1,024 are too few for 256 hosts."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        most = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

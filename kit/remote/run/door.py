@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import secrets
-import select
 import subprocess
 import threading
 import time
@@ -23,6 +22,7 @@ from kit.model.answer import OddAnswer, answer_of, convert, decode
 from kit.model.host import Login
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
+from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
 from kit.remote.ssh.stream import errors_of
@@ -201,7 +201,7 @@ class Door:
             return bytes(data)
         out = _pipe(self._running().stdout).fileno()
         waiting = [out] if also is None else [out, also]
-        if out not in select.select(waiting, [], [], patience_s)[0]:
+        if out not in open_files.ready(waiting, patience_s):
             return b""
         return os.read(out, READ) or None
 
@@ -259,7 +259,7 @@ class Door:
                 with answer_of(self.host, "a line of its launcher"):
                     raise OddAnswer(f"it has more than {MOST_LINE} bytes", bytes(self._rest[:100]))
             left = None if end is None else max(0.0, end - time.monotonic())
-            if not select.select([out], [], [], left)[0]:
+            if not open_files.ready([out], left):
                 raise NotReadyError(
                     f"the head's launcher does not answer within {HELLO_S:.0f} s",
                     hint=f"check whether its engine hangs: kit ssh {self._head.host} -- sudo docker ps",

@@ -27,6 +27,7 @@ from kit.remote.ship.porters import Porter
 from kit.remote.ship.progress import Progress
 from kit.remote.ship.reports import Report
 from kit.remote.ship.result import Shipped, went
+from kit.remote.ssh import open_files
 from kit.remote.ssh.openssh import SSH_FAILED
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class _Ship:
 
     def run(self) -> Shipped:
         self._begun = time.monotonic()
+        open_files.allow(len(self._all()))
         self._progress.begin(self.cargo.sizes)
         for lane in self._all():
             if lane.porter is None:

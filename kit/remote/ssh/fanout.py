@@ -14,7 +14,7 @@ from msgspec import Struct
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.model.host import Host
 from kit.model.text import fold
-from kit.remote.ssh import retry
+from kit.remote.ssh import open_files, retry
 
 T = TypeVar("T")
 
@@ -58,13 +58,19 @@ class _Work(Generic[T]):
             try:
                 self.results[host.name] = self._work(host)
             except KitError as error:
-                error.host = error.host or host.name
-                error.address = error.address or host.address
-                self.failures[host.name] = error
+                self._fail(host, error)
             except BaseException as error:
+                if isinstance(error, OSError) and error.errno in open_files.EXHAUSTED:
+                    self._fail(host, open_files.no_connection(error, host.name))
+                    continue
                 # Not a host's fault but a bug: raised in the caller's thread.
                 self.bugs.append(error)
                 return
+
+    def _fail(self, host: Host, error: KitError) -> None:
+        error.host = error.host or host.name
+        error.address = error.address or host.address
+        self.failures[host.name] = error
 
 
 class Started(Generic[T]):
@@ -124,6 +130,7 @@ def start(hosts: Sequence[Host], work: Callable[[Host], T], *, width: int | None
     """
     shared = _Work(hosts, work)
     at_once = min(width or retry.width(os.cpu_count() or 1), len(hosts))
+    open_files.allow(at_once)
     # Daemon threads: a host that hangs cannot keep kit from ending after Ctrl-C.
     threads = [threading.Thread(target=shared, daemon=True) for _ in range(at_once)]
     started = Started(hosts, shared, threads)

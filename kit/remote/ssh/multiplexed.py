@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from kit.errors import Interrupted, SlowError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.values import replace
+from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, control_argv, openssh_argv
 from kit.remote.ssh.refusals import (
@@ -116,6 +117,8 @@ class OpenSshTransport(LiveTransport):
             raise StepError(
                 "this machine has no ssh client", hint="install OpenSSH: apt-get install openssh-client"
             ) from error
+        except OSError as error:
+            raise open_files.no_connection(error, self._host.name) from error
         self._process = process
         try:
             return Talk(process, live, stdin=stdin, timeout_s=timeout_s).run()

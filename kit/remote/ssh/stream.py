@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from kit.events import OutputLine, Reporter, Stream
+from kit.remote.ssh import open_files
 
 # How much of what ssh wrote to standard error kit keeps.
 _ERROR_BYTES = 1 << 18
@@ -49,16 +49,10 @@ def follow(commands: Mapping[str, Sequence[str]], reporter: Reporter, *, named: 
     """Report the lines of all commands (by source) until they end. Returns the greatest exit code."""
     processes = {}
     threads = []
+    open_files.allow(len(commands))
     try:
         for source, argv in commands.items():
-            process = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-            processes[source] = process
+            processes[source] = process = _started(argv, source)
             pipes: tuple[tuple[IO[bytes] | None, Stream], ...] = (
                 (process.stdout, "stdout"),
                 (process.stderr, "stderr"),
@@ -78,6 +72,19 @@ def follow(commands: Mapping[str, Sequence[str]], reporter: Reporter, *, named: 
                 process.wait()
 
 
+def _started(argv: Sequence[str], source: str) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise open_files.no_connection(error, source) from error
+
+
 def errors_of(process: subprocess.Popen[bytes]) -> str:
     """Return what a process writes to standard error until it ends.
 
@@ -87,7 +94,7 @@ def errors_of(process: subprocess.Popen[bytes]) -> str:
         return ""
     text = b""
     while True:
-        ready, _, _ = select.select([process.stderr], [], [], 0.1)
+        ready = open_files.ready([process.stderr.fileno()], 0.1)
         data = os.read(process.stderr.fileno(), 1 << 16) if ready else b""
         # The end is what matters, and a host may go on printing.
         text = (text + data)[-_ERROR_BYTES:]

@@ -19,6 +19,7 @@ from kit.model import names
 from kit.model.answer import MOST, OddAnswer, answer_of, decode, number, within
 from kit.model.host import Host
 from kit.remote.engine.live import new_mark, stream_in_node
+from kit.remote.ssh import open_files
 from kit.remote.ssh.transport import Completed, Live, LiveTransport
 
 PROGRAM = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-timeline")
@@ -198,8 +199,7 @@ class Talk:
             failed.host = failed.host or self.host.name
             error = failed
         except OSError as failed:
-            what = f"this machine cannot open another connection: {failed.strerror or failed}"
-            error = StepError(what, hint="raise the limit of open files: ulimit -n 8192", host=self.host.name)
+            error = open_files.no_connection(failed, self.host.name)
         except Exception as failed:
             # A bug must not leave the caller waiting.
             error = StepError(f"kit failed: {type(failed).__name__}: {failed}", host=self.host.name)

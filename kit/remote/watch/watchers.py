@@ -15,7 +15,7 @@ from kit.errors import AnswerError, KitError, LoginRefusedError, StepError
 from kit.model.answer import answer_of, beginning
 from kit.model.host import Host
 from kit.model.watch import Reading, Seen, SuspectReading
-from kit.remote.ssh import retry
+from kit.remote.ssh import open_files, retry
 from kit.remote.ssh.program import ARGV
 from kit.remote.ssh.transport import Live, LiveTransport
 from kit.remote.watch.answers import MOST_LINE, reading_of
@@ -88,8 +88,7 @@ class _Watcher:
             except KitError as failure:
                 error = failure
             except OSError as failure:
-                what = f"this machine cannot open another connection: {failure.strerror or failure}"
-                error = StepError(what, hint="raise the limit of open files: ulimit -n 8192")
+                error = open_files.no_connection(failure, self.host.name)
             except Exception as failure:
                 # A bug must not leave the caller waiting.
                 error = StepError(f"kit failed: {type(failure).__name__}: {failure}")
@@ -213,6 +212,7 @@ class Watchers:
         self._watchers = [_Watcher(host, self) for host in hosts]
 
     def __enter__(self) -> Watchers:
+        open_files.allow(len(self._watchers))
         for watcher in self._watchers:
             watcher.thread.start()
         return self

@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from kit.errors import StepError
 from kit.model.host import Host
 from kit.remote.doctor import probes
 from kit.remote.ssh.transport import LiveTransport
-
-ROOT = Path(__file__).parents[4]
-
-
-def test_256_hosts_need_more_files_than_usual() -> None:
-    text = (
-        "import resource; from kit.remote.doctor.probes import _allow_files\n"
-        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard)); _allow_files(1792)\n"
-        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], min(1792, hard))"
-    )
-    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
-    allowed, expected = done.stdout.split()
-    assert allowed == expected
-
-
-def test_it_lowers_no_limit() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probes._allow_files(16)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 
 import pytest
@@ -56,6 +57,19 @@ def test_a_bug_is_not_a_hosts_fault() -> None:
 
     with pytest.raises(ZeroDivisionError):
         fanout.each(HOSTS, work)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_few_open_files_are_no_bug(number: int) -> None:
+    def work(one: Host) -> None:
+        if one.name == "gpu3":
+            raise OSError(number, "Too many open files")
+
+    outcome = fanout.each(HOSTS, work)
+    (error,) = outcome.failures.values()
+    assert error.host == "gpu3"
+    assert error.message == "this machine cannot open another connection: Too many open files"
+    assert len(outcome.results) == 7
 
 
 def test_ctrl_c_names_who_was_not_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kit.errors import Interrupted, UnreachableError
+from kit.errors import Interrupted, StepError, UnreachableError
 from kit.model.host import Login
 from kit.model.values import replace
-from kit.remote.ssh import talk
+from kit.remote.ssh import open_files, talk
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.transport import Live
 from tests.fakes.facts import host
@@ -79,6 +81,16 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def transport() -> Iterator[OpenSshTransport]:
     with closing(OpenSshTransport(host(1), LOGIN)) as transport:
         yield transport
+
+
+def test_a_process_that_does_not_start_is_no_bug(transport: OpenSshTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_words: object, **_more: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(StepError) as caught:
+        transport.run(["true"])
+    assert (caught.value.host, caught.value.hint) == ("gpu1", open_files.FILES_HINT)
 
 
 def test_output_comes_while_the_command_runs(transport: OpenSshTransport) -> None:
