@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from kit.errors import Interrupted, SlowError, StepError, UnreachableError
+from kit.errors import Interrupted, SlowError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh import open_files
@@ -23,6 +23,7 @@ from kit.remote.ssh.openssh import SSH_FAILED, control_argv, openssh_argv
 from kit.remote.ssh.refusals import (
     broken_error,
     missing_key_error,
+    no_client_error,
     no_connection_error,
     no_shell_error,
 )
@@ -114,9 +115,7 @@ class OpenSshTransport(LiveTransport):
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            raise StepError(
-                "this machine has no ssh client", hint="install OpenSSH: apt-get install openssh-client"
-            ) from error
+            raise no_client_error() from error
         except OSError as error:
             raise open_files.no_connection(error, self._host.name) from error
         self._process = process

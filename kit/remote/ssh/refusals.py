@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from kit.errors import LoginRefusedError, UnreachableError
+from kit.errors import LoginRefusedError, StepError, UnreachableError
 from kit.model.host import Login
 from kit.remote.ssh.openssh import CONNECT_TIMEOUT_S, by_hand
 from kit.remote.ssh.retry import Failure
@@ -246,6 +246,10 @@ def unresolved_error(login: Login) -> UnreachableError:
         hint="correct it in the hosts file, or write the IP address",
         host=login.host,
     )
+
+
+def no_client_error() -> StepError:
+    return StepError("this machine has no ssh client", hint="install OpenSSH: apt-get install openssh-client")
 
 
 def missing_key_error(login: Login) -> UnreachableError:

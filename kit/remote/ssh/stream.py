@@ -12,6 +12,7 @@ from typing import IO
 
 from kit.events import OutputLine, Reporter, Stream
 from kit.remote.ssh import open_files
+from kit.remote.ssh.refusals import no_client_error
 
 # How much of what ssh wrote to standard error kit keeps.
 _ERROR_BYTES = 1 << 18
@@ -81,6 +82,8 @@ def _started(argv: Sequence[str], source: str) -> subprocess.Popen[bytes]:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+    except FileNotFoundError as error:
+        raise no_client_error() from error
     except OSError as error:
         raise open_files.no_connection(error, source) from error
 

@@ -92,6 +92,11 @@ def test_logs_name_the_host_for_which_no_process_starts(monkeypatch: pytest.Monk
     assert started[0].poll() is not None
 
 
+def test_logs_need_an_ssh_client() -> None:
+    with pytest.raises(StepError, match="this machine has no ssh client"):
+        stream.follow({"gpu1": ["/nonexistent/ssh"]}, Silent(), named=False)
+
+
 def test_a_machine_without_memory_for_a_process_needs_another_hint() -> None:
     error = open_files.no_connection(OSError(errno.EAGAIN, "Resource temporarily unavailable"), "gpu1")
     assert error.message == "this machine cannot open another connection: Resource temporarily unavailable"
