@@ -65,6 +65,8 @@ class Head:
         self.path = f"{folder}/bin:{os.environ['PATH']}"
         # The most bytes of a file that this head's processes may write.
         self.limit_files: int | None = None
+        # How many files they may have open, as prlimit reads it: soft:hard.
+        self.limit_open = ""
         (folder / "bin").mkdir()
 
     def door(self) -> Door:
@@ -261,7 +263,9 @@ class Door:
 
     def __init__(self, head: Head) -> None:
         self.head = head
-        limit = ["prlimit", f"--fsize={head.limit_files}"] if head.limit_files is not None else []
+        limits = [f"--fsize={head.limit_files}"] if head.limit_files is not None else []
+        limits += [f"--nofile={head.limit_open}"] if head.limit_open else []
+        limit = ["prlimit", *limits] if limits else []
         self.process = subprocess.Popen(
             [*limit, *head.argv()],
             stdin=subprocess.PIPE,

@@ -5,7 +5,22 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set
 
-from kitrun import by_hand, code, decide, feed, frames, idle, metrics, nodes, procs, rendezvous, roles, store, tree
+from kitrun import (
+    by_hand,
+    code,
+    decide,
+    feed,
+    frames,
+    idle,
+    limits,
+    metrics,
+    nodes,
+    procs,
+    rendezvous,
+    roles,
+    store,
+    tree,
+)
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
 
@@ -88,16 +103,18 @@ class Attempt:
         holder = None
         try:
             holder = self._hold_port(environment)
-            process = subprocess.Popen(
-                self._argv(),
-                # Open MPI's own: what kit-mpirun adds is not for runs of kit.
-                executable=by_hand.real(launch.argv[0]),
-                stdin=subprocess.PIPE if launch.stdin or launch.elastic else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=environment,
-                start_new_session=True,
-            )
+            argv = self._argv()
+            with limits.as_before():
+                process = subprocess.Popen(
+                    argv,
+                    # Open MPI's own: what kit-mpirun adds is not for runs of kit.
+                    executable=by_hand.real(launch.argv[0]),
+                    stdin=subprocess.PIPE if launch.stdin or launch.elastic else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=environment,
+                    start_new_session=True,
+                )
         except OSError as error:
             self.log.write(self.output.complain("%s: %s" % (launch.argv[0], error.strerror)))
             self.code = 127
@@ -321,9 +338,9 @@ class Attempt:
     def _tend_guards(self) -> None:
         opened = 0
         for node in self.nodes:
-            if opened < OPEN_AT_ONCE:
-                opened += node.fd is None
-                node.tend()
+            before = node.streams
+            node.tend(may_open=opened < OPEN_AT_ONCE)
+            opened += node.streams - before
 
     def clean(self, patience: float) -> None:
         """End what is left on each node. A node that cannot be reached has its own guard, or no ranks."""

@@ -44,7 +44,7 @@ class Node:
         self.begun = time.monotonic()
         self.received: List[Dict[str, Any]] = []
         self.helpless = False
-        # How many streams there were, with the present one.
+        # How many streams there were, with the present one and those that could not be started.
         self.streams = 0
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._rest = b""
@@ -55,13 +55,17 @@ class Node:
         self._tried = time.monotonic()
         self._rest = b""
         self.streams += 1
-        self._process = subprocess.Popen(
-            [*SSH, "--", self.address, *REMOTE, self.run_id, *([str(self.memory)] if self.memory else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [*SSH, "--", self.address, *REMOTE, self.run_id, *([str(self.memory)] if self.memory else [])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            # No process, memory or file is free at this moment. `tend` tries again.
+            return
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
 
@@ -81,11 +85,11 @@ class Node:
             return False
         return True
 
-    def tend(self) -> None:
-        """Send a beat if it is due. Open another stream if the last one broke."""
+    def tend(self, *, may_open: bool = True) -> None:
+        """Send a beat if it is due. Open another stream if the last one broke, unless `may_open` is False."""
         now = time.monotonic()
         if self._process is None:
-            if now - self._tried > AGAIN_S and not self.helpless:
+            if may_open and now - self._tried > AGAIN_S and not self.helpless:
                 self.open()
         elif now - self._beat > BEAT_S:
             self._beat = now
@@ -182,7 +186,7 @@ class Here:
             self.reading = self._probe.read()
         return True
 
-    def tend(self) -> None:
+    def tend(self, *, may_open: bool = True) -> None:  # noqa: ARG002  (there is no stream)
         self.over = self._watch.look(time.monotonic())
 
     # There is no stream.

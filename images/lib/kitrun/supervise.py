@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Dict, Mapping, Optional, Sequence, Set, Type
 
-from kitrun import code, decide, metrics, newest, procs, settle, store
+from kitrun import code, decide, limits, metrics, newest, procs, settle, store
 from kitrun.attempt import Attempt
 from kitrun.launch import Launch, without
 
@@ -175,6 +175,7 @@ def begin(run: store.Run, request: Mapping[str, Any], lock: int) -> None:
     for fd, target in ((nowhere, 0), (nowhere, 1), (complaints, 2)):
         os.dup2(fd, target)
     os.set_inheritable(lock, False)
+    limits.raise_files()
     code = 0
     try:
         supervise(run, request)

@@ -157,7 +157,10 @@ class Gpus:
     def _drain(self, wait: float) -> bool:
         """Take what nvidia-smi has printed. Return whether there was anything."""
         pipe = self._process.stdout.fileno()
-        if not select.select([pipe], [], [], wait)[0]:
+        # Unlike select, poll knows descriptors over 1023: a supervisor has two for each node.
+        poller = select.poll()
+        poller.register(pipe, select.POLLIN)
+        if not poller.poll(wait * 1000):
             return False
         try:
             data = os.read(pipe, 65536)

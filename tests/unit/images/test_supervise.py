@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,7 @@ from tests.fakes import launcher
 from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, Story, place, until
 
 newest = launcher.load("kitrun.newest")
+nodes, attempt, metrics = (launcher.load(f"kitrun.{name}") for name in ("nodes", "attempt", "metrics"))
 
 SCRIPT = ("sh", "-c")
 
@@ -431,6 +436,94 @@ def test_the_supervisor_is_nobodys_child(head: Head) -> None:
     assert pid in head.processes()
     door.stop(grace=0.0)
     assert door.story().code == 143
+
+
+def test_a_supervisor_may_have_more_open_files_than_ranks(make_head: MakeHead) -> None:
+    head = make_head()
+    head.limit_open = "200:300"
+    door, _ = head.run(*SCRIPT, "ulimit -Sn; echo up; exec sleep 600")
+    door.read_until("up")
+    limits = Path(f"/proc/{head.supervisor()}/limits").read_text()
+    assert re.search(r"^Max open files +300 +300 ", limits, re.MULTILINE)
+    door.stop(grace=0.0)
+    assert door.story().mpirun[:2] == ["200", "up"]
+
+
+# Guards that do not start
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of kitrun.nodes, which a test moves."""
+    now = [1000.0]
+    monkeypatch.setattr(nodes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+class FakeStreams:
+    """In place of subprocess.Popen: no process. The first starts fail."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures, self.starts = failures, 0
+
+    def __call__(self, argv: Sequence[str], **_more: object) -> Any:
+        self.starts += 1
+        if self.starts <= self.failures:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        reading, writing = os.pipe()
+        stdout, stdin = os.fdopen(reading, "rb"), os.fdopen(writing, "wb")
+        return SimpleNamespace(stdin=stdin, stdout=stdout, kill=lambda: None, wait=lambda: 0)
+
+
+def streams(monkeypatch: pytest.MonkeyPatch, failures: int) -> FakeStreams:
+    made = FakeStreams(failures)
+    monkeypatch.setattr(nodes, "subprocess", SimpleNamespace(Popen=made, PIPE=-1, DEVNULL=-3))
+    return made
+
+
+def test_a_guard_that_does_not_start_is_tried_again(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    streams(monkeypatch, 1)
+    node = nodes.Node("gpu2", "10.0.0.2", "run")
+    node.open()
+    assert (node.fd, node.send("beat"), node.lost) == (None, False, False)
+    node.tend()
+    assert node.fd is None
+    clock[0] += 3.0
+    node.tend()
+    assert node.fd is not None
+    node.close()
+
+
+def test_nodes_without_a_stream_delay_no_beat_of_others(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    made = streams(monkeypatch, 0)
+    places = [place(f"gpu{number}", 1) for number in range(1, 2 * attempt.OPEN_AT_ONCE + 3)]
+    launch = SimpleNamespace(places=places, head="gpu0", env={})
+    recorder = metrics.Recorder("/nonexistent", {})
+    one = attempt.Attempt(
+        SimpleNamespace(id="run"), launch, {}, None, number=1, run_began=0.0, ports=set(), recorder=recorder
+    )
+    healthy, head = one.nodes[-2], one.nodes[-1]
+    healthy.open()
+    looks: list[float] = []
+    head._watch = SimpleNamespace(look=lambda now: looks.append(now) or 0)
+    # Guards that cannot run on their nodes, and nodes whose streams just broke.
+    for node in one.nodes[: attempt.OPEN_AT_ONCE]:
+        node.helpless = True
+    for node in one.nodes[attempt.OPEN_AT_ONCE : -2]:
+        node._tried = clock[0]
+    one._tend_guards()
+    assert os.read(healthy.fd, 16) == b"beat\n"
+    # When they may be opened again, a few are at a time. The head is looked at in any case.
+    clock[0] += 10.0
+    for node in one.nodes:
+        node.helpless = False
+    one._tend_guards()
+    assert made.starts == 1 + attempt.OPEN_AT_ONCE
+    assert os.read(healthy.fd, 16) == b"beat\n"
+    one._tend_guards()
+    assert made.starts == 1 + 2 * attempt.OPEN_AT_ONCE
+    assert len(looks) == 3
+    one.close()
 
 
 def test_a_run_may_have_any_number_of_ranks_on_a_host(head: Head) -> None:

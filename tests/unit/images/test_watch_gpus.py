@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kit.remote.ssh import open_files
 from tests.fakes import launcher
 
 gpus: Any = launcher.load("kitwatch.gpus")
@@ -178,6 +181,19 @@ def test_a_host_without_gpus(smi: Smi, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     source = gpus.Gpus()
     assert (source.read(wait=60), source.fault) == ([], "")
+
+
+def test_a_supervisor_with_more_than_1023_open_files(smi: Smi) -> None:
+    open_files.allow(128)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200:
+        pytest.skip("the system permits no more open files")
+    source = smi(f"echo '{H200}'; exec sleep 1000")
+    source._start(0.0)
+    low = source._process.stdout
+    source._process.stdout = os.fdopen(fcntl.fcntl(low.fileno(), fcntl.F_DUPFD, 1100), "rb")
+    low.close()
+    os.set_blocking(source._process.stdout.fileno(), False)
+    assert source.read(wait=60)
 
 
 def test_an_answer_becomes_old(smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
