@@ -15,8 +15,11 @@ from kitrun import idle, procs
 Point = Dict[str, Any]
 
 EVERY_S = 10.0
-# Lines of metrics.jsonl, an even number. When there are more, every second one goes, and kit writes half as often.
+# Lines and bytes of metrics.jsonl. When there are more, every second line goes, and kit writes half as often.
 MOST = 2000
+MOST_BYTES = 32 << 20
+# With fewer lines, none goes, whatever their size.
+LEAST = 100
 # Hosts in the summary: the ending has reserved space on the disk.
 MOST_HOSTS = 64
 _MOST_GPUS = 64
@@ -215,7 +218,8 @@ class Recorder:
             return
         line = json.dumps({"at": round(self._now(), 1), "hosts": row}, separators=(",", ":")).encode() + b"\n"
         with contextlib.suppress(OSError):
-            if self._rows >= MOST:
+            # With an even number of lines, the distance between all that stay is the same.
+            if self._rows % 2 == 0 and self._rows >= min(MOST, max(LEAST, MOST_BYTES // len(line))):
                 self._thin()
             _write(self._path, [line], os.O_APPEND)
             self._rows += 1

@@ -205,10 +205,11 @@ def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[st
     text = json.dumps(list(ids)).encode()
     done = transport.run(argv("remove", names.folder(cluster), names.RUNS), stdin=text, timeout_s=LIST_S)
     sizes: dict[str, int] = {}
+    wanted = set(ids)
     with answer_of(transport.host.name, "which runs it removed"):
         for line in _lines(done, transport, "runs could not be removed"):
             run: _Removed = decode(line, _Removed, most=_LINE)
-            if run.id not in ids:
+            if run.id not in wanted:
                 raise OddAnswer("it names a run that was not to be removed", line)
             if run.live:
                 raise StepError(f"run {run.id} has begun to live", hint="stop it: kit stop", host=transport.host.name)

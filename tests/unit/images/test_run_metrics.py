@@ -126,6 +126,25 @@ def test_a_long_run_keeps_a_bounded_file(recorder: Any, tmp_path: Path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
+def test_many_hosts_have_fewer_rows(recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(metrics, "LEAST", 3)
+    for number in range(500):
+        # An elastic run gets more hosts.
+        for host in range(1 + number // 50):
+            recorder.add(f"gpu{host}", point(memory=number))
+        recorder.write()
+        assert (tmp_path / "metrics.jsonl").stat().st_size < 22_000
+    kept = [row["hosts"]["gpu0"]["memory"] for row in rows(tmp_path)]
+    assert len({later - earlier for earlier, later in itertools.pairwise(kept)}) == 1
+    assert len(kept) >= 3
+    monkeypatch.setattr(metrics, "MOST_BYTES", 1)
+    for number in range(500, 600):
+        recorder.add("gpu0", point(memory=number))
+        recorder.write()
+        assert len(rows(tmp_path)) >= 3
+
+
 def test_a_disk_that_is_full_loses_rows_only(tmp_path: Path) -> None:
     recorder = metrics.Recorder(str(tmp_path / "no" / "metrics.jsonl"), {})
     recorder.add("gpu1", point())
