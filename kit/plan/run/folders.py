@@ -46,15 +46,16 @@ def chosen(survey: Survey, words: Sequence[str], *, older_than: str | None = Non
     """
     runs = {run.id: run for run in sizes(survey)}
     ids = [named(word, runs) for word in words]
-    living = [run for run in ids if run in survey.living]
-    if living:
+    living = frozenset(survey.living)
+    active = [run for run in ids if run in living]
+    if active:
         raise NotReadyError(
-            f"the run {', '.join(living)} is active; nothing was removed",
+            f"the run {', '.join(active)} is active; nothing was removed",
             hint="wait for it (kit wait) or stop it (kit stop)",
         )
     if older_than is not None:
         began = _began(survey)
-        ids += [run for run in runs if began[run] and began[run] < older_than and run not in survey.living]
+        ids += [run for run in runs if began[run] and began[run] < older_than and run not in living]
     return tuple(runs[run] for run in dict.fromkeys(ids))
 
 

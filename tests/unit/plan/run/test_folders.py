@@ -45,6 +45,19 @@ def test_runs_are_chosen_by_the_beginning_of_an_id_or_by_age() -> None:
     assert [run.id for run in folders.chosen(SURVEY, [], older_than="20261201-000000")] == [OLD, NEW]
 
 
+def test_many_runs_are_chosen_with_one_look_at_those_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def living(_: Survey) -> tuple[str, ...]:
+        nonlocal looks
+        looks += 1
+        return ()
+
+    monkeypatch.setattr(Survey, "living", property(living))
+    assert len(folders.chosen(SURVEY, [OLD, NEW], older_than="20261201-000000")) == 3
+    assert looks == 1
+
+
 def test_a_run_that_waited_in_line_is_as_old_as_its_start() -> None:
     waited = RunFolder(id=OLD, began="20261121-090000", checkpoints=9)
     survey = Survey(folders={"gpu1": (waited,), "gpu2": (RunFolder(id=OLD, output=1),)}, failures={})
