@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,12 +84,16 @@ def notes(reporter: Remembering) -> list[str]:
 
 
 def test_a_staging_is_joined_by_all_hosts_and_led_by_the_head(
-    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    allowed: list[int] = []
+    monkeypatch.setattr("kit.flows.data.stage.open_files", SimpleNamespace(allow=allowed.append))
     hosts.says({"stage": WHOLE})
     (result,) = stage(context, [], limit=125_000_000)
     assert (result.files, result.bytes, result.hosts, result.seconds) == (2, 3000, ("gpu1", "gpu2"), 1.5)
     assert not result.lost
+    # All hosts stay connected.
+    assert allowed == [2]
     joins = {host: next(one for one in hosts.heard(host) if one["op"] == "join") for host in ("gpu1", "gpu2")}
     assert {joins[host.name]["address"] for host in hosts.hosts} == {host.address for host in hosts.hosts}
     assert joins["gpu1"]["certificate"] == joins["gpu2"]["certificate"]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -162,10 +163,16 @@ def test_of_many_clocks_the_two_worst_may_differ_most(
     assert "within 35000 us of each other" in Path(result.file).read_text()
 
 
-def test_all_ranks_are_on_one_clock_in_one_file(context: Context, ranks: Callable[..., None], tmp_path: Path) -> None:
+def test_all_ranks_are_on_one_clock_in_one_file(
+    context: Context, ranks: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[int] = []
+    monkeypatch.setattr("kit.flows.timeline.open_files", SimpleNamespace(allow=allowed.append))
     ranks()
     result = record(context, tmp_path)
     assert result.run == RUN
+    # All hosts stay connected.
+    assert allowed == [2]
     assert [(rank.rank, rank.host, rank.operations) for rank in result.ranks] == [
         (0, "gpu1", 20),
         (1, "gpu1", 20),

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -219,6 +220,13 @@ def test_only_who_is_heard_by_others_listens(world: World) -> None:
     assert begun[0]["certificate"] == begun[1]["certificate"]
     assert begun[0]["key"] == begun[1]["key"]
     assert begun[0]["layers"] == CHAIN
+
+
+def test_all_hosts_have_a_connection_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[int] = []
+    monkeypatch.setattr(module, "open_files", SimpleNamespace(allow=allowed.append))
+    world.ship("one", "two", "three")
+    assert allowed == [3]
 
 
 # Little code goes over kept connections.
