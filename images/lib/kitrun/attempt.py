@@ -34,6 +34,9 @@ OPEN_AT_ONCE = 32
 # How long a node that only mpirun lost has to answer kit.
 DOUBT_S = 3.0
 STACKS_S = 10.0
+# The bytes of stacks in one report, and those of last lines. kit reads no event of more than 16 MiB.
+MOST_STACKS = 8 << 20
+MOST_LAST = 1 << 20
 
 # Descriptor -> what reads from it and returns records for the log.
 Pipes = Dict[int, Callable[[bytes], bytes]]
@@ -265,6 +268,7 @@ class Attempt:
             for entry in stacks:
                 by_rank[entry["rank"]] = dict(entry, host=host)
         ranks = []
+        count = max(1, self.launch.ranks)
         for rank in range(self.launch.ranks):
             entry = by_rank.get(rank, {"rank": rank, "host": self.launch.host_of(rank)})
             role = self.launch.role_of(rank)
@@ -274,7 +278,9 @@ class Attempt:
                 entry["ended"] = True
             elif rank not in self.output.up:
                 entry["waiting"] = True
-            entry["last"] = (self.output.last_lines(rank) or [""])[-1]
+            if "stack" in entry:
+                entry["stack"] = procs.shortened(str(entry["stack"]), MOST_STACKS // count)
+            entry["last"] = frames.shortened((self.output.last_lines(rank) or [""])[-1], MOST_LAST // count)
             ranks.append(entry)
         self.note("hang", why=why, ranks=ranks)
 

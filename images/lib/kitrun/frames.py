@@ -28,6 +28,8 @@ HEAD = re.compile(rb"\x1ekit-line (\d{1,9}) ([oeuxl]) ([+.]) (\d{1,4})\n")
 HEAD_ROOM = 64
 # Half of a surrogate pair. In text that Python has read, there are no pairs.
 HALF = re.compile("[\ud800-\udfff]")
+# The end of a text that was too long.
+CUT = " ... (cut)"
 
 # (rank, kind, more, body); the rank of mpirun's own words is None.
 Piece = Tuple[Optional[bytes], str, str, bytes]
@@ -54,6 +56,20 @@ def text(value: object, **more: bool) -> str:
         return line
     shown = HALF.sub(lambda match: "\\\\u%04x" % ord(match.group()), json.dumps(value, ensure_ascii=False))
     return json.dumps(json.loads(shown), **more)  # type: ignore[arg-type]
+
+
+def shortened(words: str, room: int) -> str:
+    """Return a text, or only its beginning with a mark, so that `text` of it has at most `room` bytes and quotes."""
+    # A character takes one byte or more.
+    if len(words) <= room and len(text(words)) - 2 <= room:
+        return words
+    start, mark = words[:room], CUT[:room]
+    while start:
+        size = len(text(start + mark)) - 2
+        if size <= room:
+            break
+        start = start[: len(start) * room // size]
+    return start + mark
 
 
 def event(milliseconds: int, name: str, **fields: Any) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 
 from kitwatch import readiness
 
-from kitrun import fence
+from kitrun import fence, frames
 
 TORCHRUN = b"kit-torchrun"
 RELAYS = (b"kit-rank", TORCHRUN)
@@ -30,6 +30,8 @@ DEEPEST = 16
 # A rank's Python writes its stack here when it gets STACK_SIGNAL (kit_stacks.py).
 STACKS = "/run/kit/stacks"
 STACK_SIGNAL = getattr(signal, "SIGRTMAX", 64) - 3
+# The beginning of a stack that was too long.
+OTHERS = "(other threads are cut)\n"
 
 
 def environment(pid: int) -> Dict[bytes, bytes]:
@@ -343,6 +345,17 @@ def tail_from(path: str, offset: int) -> str:
             return file.read(32768).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def shortened(stack: str, room: int) -> str:
+    """Return what `stacks` says of a rank, in at most `room` bytes of JSON.
+
+    A rank writes the stack of its main thread last, and of each thread the innermost calls first. Of a longer text,
+    the main thread stays, and of that the innermost calls.
+    """
+    whole = frames.shortened(stack, room)
+    main = stack.rstrip().rfind("\n\n") + 2
+    return whole if whole == stack or main < 2 else frames.shortened(OTHERS + stack[main:], room)
 
 
 def child_pipe() -> int:

@@ -20,8 +20,9 @@ from kit.remote.run.log import RunLog
 from tests.fakes import launcher
 from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, Story, place, until
 
-newest = launcher.load("kitrun.newest")
-nodes, attempt, metrics = (launcher.load(f"kitrun.{name}") for name in ("nodes", "attempt", "metrics"))
+attempt, metrics, newest, nodes, procs = (
+    launcher.load(f"kitrun.{name}") for name in ("attempt", "metrics", "newest", "nodes", "procs")
+)
 
 SCRIPT = ("sh", "-c")
 
@@ -334,6 +335,39 @@ def test_a_limit_reports_what_ranks_do_and_ends_the_run(
             assert entry["pid"] > 0
             assert entry["last"] == ("busy" if "timeout" in policy else "once")
     head.nothing_left()
+
+
+def test_a_report_about_many_ranks_is_one_that_kit_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread is the last one, and its innermost call comes first."""
+    other = 'Thread 0x00007f (most recent call first):\n  File "/\u00e4/queue.py", line 171 in get\n\n'
+    main = "Current thread 0x00007f (most recent call first):\n" + '  File "/work/train.py", line 3 in step\n' * 100
+    count = 4096
+    stacks = [{"rank": rank, "pid": 7, "state": "S", "stack": other * 40 + main} for rank in range(count)]
+    monkeypatch.setattr(attempt.nodes, "ask", lambda *_: {"gpu1": stacks})
+    log: list[bytes] = []
+    run = object.__new__(attempt.Attempt)
+    run.guarded, run.nodes, run.output = (
+        True,
+        [],
+        SimpleNamespace(up=range(count), ended=(), last_lines=lambda _: ["\0" * 8192]),
+    )
+    run.launch = SimpleNamespace(ranks=count, host_of=lambda _: "gpu1", role_of=lambda _: "")
+    run.log = SimpleNamespace(write=log.append)
+    run._report("stalled")
+    (entry,) = RunLog().feed(log[0])
+    assert len(entry.fields["ranks"]) == count
+    first, last = entry.fields["ranks"][0]["stack"], entry.fields["ranks"][0]["last"]
+    assert first.startswith(f"(other threads are cut)\n{main[:200]}")
+    assert first.endswith(" ... (cut)")
+    assert last.endswith(" ... (cut)")
+
+
+def test_a_short_stack_stays_whole_and_a_long_one_keeps_its_main_thread() -> None:
+    stack = "Thread 1:\n  a\n\nThread 2:\n  b\n\nCurrent thread 3:\n  c\n"
+    assert procs.shortened(stack, 100) == stack
+    assert procs.shortened(stack, 55) == "(other threads are cut)\nCurrent thread 3:\n  c\n"
+    assert procs.shortened("\u00e4" * 20, 100) == "\u00e4" * 15 + " ... (cut)"
+    assert procs.shortened("\u00e4" * 20, 0) == ""
 
 
 def test_a_timeout_is_that_of_all_attempts(head: Head) -> None:
