@@ -99,6 +99,8 @@ def member_command(state: dict[str, Any], kind: str, words: list[str]) -> None:
             show([name for name, body in held.items() if matches(body.get("labels", {}), rest)])
         case ["inspect", "--format", form, *names]:
             for name in names:
+                if name not in held:
+                    end(f"Error: no such {kind}: {name}")
                 show([shown(kind, name, held[name].get("labels", {}), form)])
         case ["rm", name]:
             del held[name]
@@ -115,7 +117,7 @@ def member_command(state: dict[str, Any], kind: str, words: list[str]) -> None:
 
 def shown(kind: str, name: str, labels: dict[str, str], form: str) -> str:
     if "range" in form:
-        return "".join(f"{key} " for key in labels)
+        return " ".join([name, *labels])
     if "index" in form:
         return labels.get("kit.cluster", "")
     if "json" not in form:

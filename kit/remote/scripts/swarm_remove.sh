@@ -69,15 +69,22 @@ for secret in $(docker secret ls --quiet --filter "label=kit.cluster=$cluster");
   docker secret rm "$secret" >/dev/null || exit 1
   echo "removed secret $name"
 done
-for node in $(docker node ls --quiet); do
-  labels=$(docker node inspect --format '{{range $key, $value := .Spec.Labels}}{{$key}} {{end}}' "$node") || continue
+# Prints the ID and the keys of the labels of nodes, one node a line.
+labels_of() {
+  docker node inspect --format '{{.ID}}{{range $key, $value := .Spec.Labels}} {{$key}}{{end}}' "$@"
+}
+ids=$(docker node ls --quiet)
+# One command for all nodes: one for each takes too long in a large swarm. A node that has just gone must not hide the others.
+# shellcheck disable=SC2086  # IDs
+nodes=$(labels_of $ids 2>/dev/null) || nodes=$(for node in $ids; do labels_of "$node"; done)
+printf '%s\n' "$nodes" | while read -r node labels; do
   for label in $labels; do
     case $label in
       "kit.$cluster") update_node --label-rm "$label" "$node" || exit 1 ;;
       kit.*) echo "stay $node" ;;
     esac
   done
-done
+done || exit 1
 # Services with kit's label belong to kit's clusters. All others belong to somebody else.
 for service in $(docker service ls --quiet); do
   whose=$(docker service inspect --format '{{index .Spec.Labels "kit.cluster"}}' "$service" 2>/dev/null)

@@ -43,6 +43,8 @@ from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Completed, Transport
 
 TIMEOUT_S = 90.0
+# Time for a change of one node of a swarm, in addition to TIMEOUT_S: a manager changes one after another.
+CHANGE_S = 0.5
 POLL_S = 0.3
 # What kit down reports for a host that left the swarm.
 MEMBERSHIP = "membership in the swarm"
@@ -128,12 +130,13 @@ def unlabel_nodes(_execution: Execution, transport: Transport, step: UnlabelNode
 
 
 def _set_labels(transport: Transport, key: str, pairs: Sequence[str]) -> None:
-    done = transport.run(script("swarm_nodes", key, *pairs), timeout_s=TIMEOUT_S)
+    done = transport.run(script("swarm_nodes", key, *pairs), timeout_s=TIMEOUT_S + CHANGE_S * len(pairs))
     require(done, transport.host.name, "the nodes of the swarm could not be labeled", "docker node ls shows them")
 
 
 def forget_nodes(_execution: Execution, transport: Transport, step: ForgetNodes) -> None:
-    done = transport.run(["docker", "node", "rm", "--force", *step.ids])
+    argv = ["docker", "node", "rm", "--force", *step.ids]
+    done = transport.run(argv, timeout_s=TIMEOUT_S + CHANGE_S * len(step.ids))
     require(done, transport.host.name, "lost nodes could not be removed from the swarm", "docker node ls shows them")
 
 
@@ -163,7 +166,7 @@ def stack_remove(execution: Execution, transport: Transport, step: StackRemove) 
 
     def remove(members: str) -> list[tuple[str, str, str]]:
         argv = script("swarm_remove", step.cluster, names.folder(step.cluster), members)
-        done = transport.run(argv, timeout_s=TIMEOUT_S)
+        done = transport.run(argv, timeout_s=TIMEOUT_S + CHANGE_S * len(execution.hosts))
         if done.code != 0 and "sudo" in done.error_text:
             return []  # The next step on this host reports a login that cannot become root.
         require(done, name, "the stack could not be removed", "by hand: docker stack ls, docker stack rm")

@@ -290,6 +290,33 @@ def test_which_manager_takes_a_cluster_down(bare: Path, role: str, other: str, m
     assert (done.returncode, done.stdout) == (0, f"apart {role} vm2\n" if kept else "manager\n"), done.stderr
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_labels_of_all_nodes_are_read_at_once(bare: Path, gone: bool) -> None:
+    """If a node goes meanwhile, this reads those of each node."""
+    calls = docker(
+        bare,
+        f"""case "$*" in
+  info*) echo true active n1 10.0.0.1:2377 ;;
+  'node ls'*) echo n1; echo n2; echo n3 ;;
+  'node inspect'*' n1 n2 n3') printf 'n1 kit.lab\\nn2\\nn3 kit.lab kit.other\\n'; exit {int(gone)} ;;
+  'node inspect'*' n1') echo n1 kit.lab ;;
+  'node inspect'*' n2') echo 'no such node: n2' >&2; exit 1 ;;
+  'node inspect'*' n3') echo n3 kit.lab kit.other ;;
+esac""",
+    )
+    done = run(bare, script("swarm_remove", "lab", str(bare), "all"))
+    assert (done.returncode, done.stdout) == (0, "manager\nstay n3\n"), done.stderr
+    lines = [line for line in calls.read_text().splitlines() if line.startswith(("node inspect", "node update"))]
+    assert len(lines) == (6 if gone else 3)
+    assert lines[-2:] == ["node update --label-rm kit.lab n1", "node update --label-rm kit.lab n3"]
+
+
+def test_a_label_that_stays_is_a_failure(bare: Path) -> None:
+    rows = "info*) echo true active n1 ;; nodels) echo n1 ;; nodeinspect) echo n1 kit.lab ;; nodeupdate) exit 1 ;;"
+    docker(bare, f"case $1$2 in {rows} esac")
+    assert run(bare, script("swarm_remove", "lab", str(bare), "all")).returncode == 1
+
+
 @pytest.mark.parametrize("swarm", [True, False])
 def test_an_engine_that_is_slow_is_no_engine_without_a_stack(bare: Path, tmp_path: Path, swarm: bool) -> None:
     """A cluster of Compose has no stack, and the next step waits for its engine."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from kit.errors import StepError
-from kit.model.swarm import WaitTasks
+from kit.model.plan import Step
+from kit.model.swarm import ForgetNodes, StackRemove, UnlabelNodes, WaitTasks
 from kit.remote.cluster.execution import Execution
 from kit.remote.ssh.transport import Completed, Live
-from kit.remote.swarm.steps import wait_tasks
+from kit.remote.swarm.steps import ON_HOST, wait_tasks
 from tests.fakes.facts import host
 from tests.fakes.reporter import Remembering
 
@@ -43,3 +44,27 @@ def test_the_last_task_of_a_node_that_left_and_is_down_is_not_waited_for() -> No
     wait_tasks(execution, tasks, WaitTasks(services=services, timeout_s=0, silent=("n9",), why=""))
     with pytest.raises(StepError, match="Swarm does not start"):
         wait_tasks(execution, tasks, WaitTasks(services=services, timeout_s=0, why=""))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        UnlabelNodes(key="kit.lab", ids=tuple(f"n{number}" for number in range(1000)), why=""),
+        ForgetNodes(ids=tuple(f"n{number}" for number in range(1000)), why=""),
+        StackRemove(cluster="lab", why=""),
+    ],
+    ids=lambda step: type(step).__name__,
+)
+def test_a_large_swarm_has_more_time(step: Step) -> None:
+    """A manager changes one node after another."""
+    limits = []
+
+    class Manager(Tasks):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            limits.append(timeout_s)
+            return super().run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    hosts = {f"gpu{number}": host(number) for number in range(1000)}
+    execution = Execution(cluster="lab", hosts=hosts, logins={}, connect=None, engine_of=None, reporter=Remembering())  # type: ignore[arg-type]
+    ON_HOST[type(step)](execution, Manager(), step)
+    assert limits == [590.0]
