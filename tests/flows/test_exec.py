@@ -15,6 +15,7 @@ from kit.flows.cluster import exec as exec_flow
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts, folded
 from kit.model.values import replace
+from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed, Live
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
@@ -104,6 +105,18 @@ def test_ctrl_c_ends_the_command_on_every_host_and_counts(deployed: Fleet, repor
     assert caught.value.hint is None
     assert caught.value.exit_code == 130
     assert dict(deployed.changes) == {name: ["end exec"] for name in names}
+
+
+def test_a_command_that_does_not_end_begins_on_every_host(
+    deployed: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only logins take turns. A host that cannot be reached ends its turn, too."""
+    monkeypatch.setattr(retry, "width", lambda _: 1)
+    deployed["gpu1"].faults.add("unreachable")
+    press_when_begun(deployed, ["gpu2", "gpu3", "gpu4"])
+    with pytest.raises(Interrupted) as caught:
+        exec_hosts(deployed.context(reporter), None, ["sleep", "1000"])
+    assert caught.value.message == "interrupted; not done: gpu[2-4]; ended 6 processes on gpu[2-4]"
 
 
 def test_ctrl_c_says_where_it_cannot_tell(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from kit.model.result import ExecResult, OutputGroup
 from kit.remote.engine.live import end_in_node, new_mark, stream_in_node
 from kit.remote.machine.stdin import Input
 from kit.remote.scripts import in_node
-from kit.remote.ssh import fanout
+from kit.remote.ssh import fanout, retry
 from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
 from kit.remote.ssh.stream import run_in_terminal
 from kit.remote.ssh.transport import Completed, Live, Reader, as_root
@@ -82,7 +83,8 @@ def exec_hosts(
     work = _Work(context, command, output or collected, source.reader if source else None)
     (output or collected).begin([host.name for host in chosen])
     try:
-        outcome = fanout.each(chosen, work)
+        # A command that does not end must not keep the next host from its turn. Only the logins take turns.
+        outcome = fanout.each(chosen, work, width=len(chosen))
     except Interrupted as interrupted:
         raise work.end(interrupted.message) from None
     if source is not None and source.error is not None:
@@ -122,6 +124,20 @@ def _container(context: Context, host: Host) -> str:
     return names.container(context.spec.name, role)
 
 
+class _Turn:
+    """A host's turn to log in. The constructor waits for it."""
+
+    def __init__(self, gate: threading.Semaphore) -> None:
+        gate.acquire()
+        self._gate: threading.Semaphore | None = gate
+
+    def end(self) -> None:
+        """End the turn if it has not ended: the host has logged in, or could not."""
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.release()
+
+
 class _Work:
     """The command on every host, and the hosts where it runs now."""
 
@@ -136,27 +152,34 @@ class _Work:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._running: dict[str, Host] = {}
+        # As many logins at a time as this machine's cores serve.
+        self._gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
 
     def __call__(self, host: Host) -> int:
+        turn = _Turn(self._gate)
         live = Live(
             out=lambda data: self._output.write(host.name, "stdout", data),
             err=lambda data: self._output.write(host.name, "stderr", data),
             stdin=self._stdin,
-            begin=lambda: self._begins(host),
+            begin=lambda: self._begins(host, turn),
             stop=self._stop,
         )
         container = _container(self._context, host)
         try:
+            if self._stop.is_set():
+                raise Interrupted("interrupted before the command began", host=host.name)
             with closing(self._context.connect(host)) as transport:
                 code = stream_in_node(transport, container, self._command, live, mark=self._mark, answered=_check_node)
             self._output.end(host.name)
             return code
         finally:
+            turn.end()
             with self._lock:
                 self._running.pop(host.name, None)
 
-    def _begins(self, host: Host) -> bool:
+    def _begins(self, host: Host, turn: _Turn) -> bool:
         """Note that the command begins on the host. Return False if it must not begin any more."""
+        turn.end()
         with self._lock:
             if self._stop.is_set():
                 return False
