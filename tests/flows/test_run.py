@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from kit.cli.screen import jsonout
-from kit.errors import InputError, Interrupted, NotReadyError, StepError, UnreachableError
+from kit.errors import AnswerError, InputError, Interrupted, NotReadyError, StepError, UnreachableError
 from kit.events import Note, UnfinishedLine, Warned
 from kit.flows.context import Context
+from kit.flows.run import attach as attaching
 from kit.flows.run import follow
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.dial import dialled
@@ -285,7 +286,79 @@ def test_parts_of_a_log(cluster: Cluster) -> None:
             verb(cluster.context(), "x", **part)
 
 
-def test_a_tail_goes_on_with_what_comes(cluster: Cluster) -> None:
+Asked = list[tuple[int, object]]
+
+
+@pytest.fixture
+def asked(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The requests for a log: how much of its end was wanted, and where it began. Records have marks."""
+    requests: Asked = []
+    ask = Door.ask
+
+    def remember(door: Door, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = ask(door, request)
+        if request["op"] == "attach":
+            requests.append((request.get("tail", 0), answer.get("offset")))
+        return answer
+
+    monkeypatch.setattr(Door, "ask", remember)
+    cluster.head.values["store_MARK_EVERY"] = 1
+    cluster.reach()
+    return requests
+
+
+def test_only_the_end_of_a_log_is_read_for_its_last_lines(
+    cluster: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = cluster.head.folder / "gate"
+    os.mkfifo(gate)
+    cluster.run(f"echo one; echo two; read -r word <{gate}; echo three; echo four", np=1, detach=True, policy=DETACHED)
+    until(lambda: b"two\n" in cluster.log())
+    begin = len(cluster.log())
+    gate.write_text("\n")
+    assert wait(cluster.context(), None).exit_code == 0
+    monkeypatch.setattr(attaching, "TAIL", len(cluster.log()) - begin)
+    monkeypatch.setattr(attaching, "TAIL_LINE", 0)
+
+    def last(count: int, since_s: float | None = None) -> list[str]:
+        asked.clear()
+        cluster.reporter.events.clear()
+        run_logs(cluster.context(), None, rank=None, since_s=since_s, follow=False, tagged=False, tail=count)
+        return cluster.out
+
+    assert last(2) == ["three", "four"]
+    assert asked == [(attaching.TAIL, begin)]
+    # Too few: the whole log is read.
+    assert last(3) == ["two", "three", "four"]
+    assert asked == [(attaching.TAIL, begin), (0, 0)]
+    # What is wanted is not older.
+    assert last(3, since_s=0.0) == []
+    assert len(asked) == 1
+    asked.clear()
+    assert wait(cluster.context(), None).exit_code == 0
+    ((_, offset),) = asked
+    assert isinstance(offset, int)
+    assert offset >= begin
+    # An older launcher sends the whole log, and does not say where it begins.
+    monkeypatch.setattr(attaching, "_wanted_bytes", lambda *_, **__: 0)
+    assert last(3) == ["two", "three", "four"]
+    cluster.head.nothing_left()
+
+
+@pytest.mark.parametrize("offset", [-1, "7", None, 1.5, 2**60])
+def test_a_log_that_begins_nowhere_is_an_error_of_the_head(cluster: Cluster, offset: object) -> None:
+    door = Door(cluster.context().login(cluster.fleet["gpu1"].host), "")
+    with pytest.raises(AnswerError, match="kit cannot read an answer of its launcher"):
+        attaching._offset(door, {"offset": offset})
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_a_tail_goes_on_with_what_comes(
+    cluster: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch, part: bool
+) -> None:
+    if part:
+        monkeypatch.setattr(attaching, "TAIL", 1)
+        monkeypatch.setattr(attaching, "TAIL_LINE", 0)
     gate = cluster.head.folder / "gate"
     os.mkfifo(gate)
     cluster.run(f"echo old; echo new; read -r word <{gate}; echo $word", np=1, detach=True, policy=DETACHED)
@@ -300,6 +373,7 @@ def test_a_tail_goes_on_with_what_comes(cluster: Cluster) -> None:
     ended = attach(cluster.context(), None, tagged=False, tail=1)
     opener.join()
     assert (ended.exit_code, cluster.out) == (0, ["new", "later"])
+    assert (asked[0][1] != 0) == part
     cluster.head.nothing_left()
 
 

@@ -10,10 +10,11 @@ line (kitqueue.gate). kit answers with one line, and gets one or more:
         {"cordoned": {host: cordon}} if a host of it takes no new run, {"held": [records]} if other runs hold slots, or
         {"reserved": {...}} if slots are reserved for a run in line, unless it starts `now`. If it may wait, {"waiting":
         [records], "reserved"} in place of these two. {"started": id}; then the log, as with attach
-    {"op": "attach", "id", "offset", "follow", "operator", "last"}
-        {"attached": record, "alive", "ending"} or {"missing": id}; then the log from that byte on, records of
+    {"op": "attach", "id", "offset", "follow", "operator", "last", "tail"}
+        {"attached": record, "alive", "ending", "offset"} or {"missing": id}; then the log from that byte on, records of
         kitrun.frames, and at the end one more, the event `ended` with how it ended. With "pruned": true, the log was
-        deleted, and only the event comes
+        deleted, and only the event comes. With `last`, it begins that many bytes before its end, and with `tail` at
+        the record that begins there or not much before; `offset` of the answer says where
     {"op": "stop", "id", "why", "grace", "by"}
         {"stopping": record}, and then the log's end; {"over": record, "ending"} or {"missing": id}
     {"op": "hosts", "id", "add", "drop"}
@@ -115,6 +116,7 @@ class Front:
             word = request["id"]
             request["offset"] = max(0, int(request.get("offset", 0)))
             request["last"] = max(0, int(request.get("last", 0)))
+            request["tail"] = max(0, int(request.get("tail", 0)))
             run = store.Run(word, self.root) if request["op"] == "start" else self._started(word + "", waiting)
         except (KeyError, TypeError, ValueError):
             sys.stderr.write("kit-launch: this is not a request: %s\n" % json.dumps(request)[:80])
@@ -194,13 +196,22 @@ class Front:
 
     def attach(self, run: store.Run, request: Request) -> int:
         pruned = {} if os.path.exists(run.path("log")) else {"pruned": True}
-        say(dict(pruned, attached=run.record, alive=run.alive, ending=run.ending))
+        offset = 0 if pruned else self._beginning(run, request)
+        say(dict(pruned, attached=run.record, alive=run.alive, ending=run.ending, offset=offset))
         if pruned:
             self._send(ended(run.ending or {"lost": True}), run, operator=False)
             return 0
         operator = bool(request.get("operator"))
-        offset = max(request["offset"], os.stat(run.path("log")).st_size - request["last"] if request["last"] else 0)
         return self.follow(run, offset, follow=bool(request.get("follow", True)), operator=operator)
+
+    def _beginning(self, run: store.Run, request: Request) -> int:
+        """Return the byte of the log from which on it is wanted."""
+        offset, size = request["offset"], os.stat(run.path("log")).st_size
+        if request["last"]:
+            offset = max(offset, size - request["last"])
+        if request["tail"]:
+            offset = max(offset, run.mark(size - request["tail"]))
+        return int(offset)
 
     def _in_line(self, word: str, request: Request) -> int:
         """Answer about a run that waits in line: end its wait, or tell why it waits until it starts, and attach."""

@@ -4,6 +4,7 @@
     code.diff     how the code differed from its commit; missing if it did not
     lock          held by the supervisor as long as it lives
     log           all that the run printed, as records (kitrun.frames)
+    log.marks     where records of the log begin, about one in each MARK_EVERY bytes; missing for a short log
     metrics.jsonl what it used of its hosts, in lines of JSON (kitrun.metrics); missing for a short run
     operator      touched while an operator waits for the run in the foreground; or, when the operator's stream has
                   ended, how many seconds of the wait for the operator are over already
@@ -33,6 +34,9 @@ ROOT = "/var/lib/kit/runs"
 VERSION = 1
 RESERVED = 65536
 RESERVED_STOP = 4096
+MARK_EVERY = 1 << 20
+# A line of log.marks. A full disk may cut one, which then has another length.
+MARK = b"%020d\n"
 # In a run's folder: what its ranks made. And what is kept with that when the log goes.
 MADE = ("work", "output", "checkpoints")
 KEPT = (*MADE, "record.json", "code.diff", "end.json", "lock")
@@ -89,6 +93,15 @@ class Run:
             remove_folder(self.folder)
             raise
         return lock
+
+    def mark(self, offset: int) -> int:
+        """Return where a record of the log begins, at this byte or not much before it."""
+        try:
+            with open(self.path("log.marks"), "rb") as file:
+                marks = [int(line) for line in file if len(line) == len(MARK % 0)]
+        except (OSError, ValueError):
+            return 0
+        return max((mark for mark in marks if mark <= offset), default=0)
 
     @property
     def record(self) -> Optional[Record]:
@@ -215,10 +228,13 @@ class Log:
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND)
-        self._good = os.fstat(self._fd).st_size
+        self._good = self._marked = os.fstat(self._fd).st_size
+        self._marks = path + ".marks"
         self.lost = 0
 
     def write(self, data: bytes) -> None:
+        if self._good - self._marked >= MARK_EVERY:
+            self._mark()
         try:
             view = memoryview(data)
             while view:
@@ -231,6 +247,12 @@ class Log:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                     raise
+
+    def _mark(self) -> None:
+        """Note where the next record begins. A full disk loses the mark."""
+        self._marked = self._good
+        with contextlib.suppress(OSError), open(self._marks, "ab") as file:
+            file.write(MARK % os.fstat(self._fd).st_size)
 
 
 def remove_folder(path: str) -> None:

@@ -14,12 +14,16 @@ from kit.flows.run.answers import outcome, run_of
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import listing, unknown_run
 from kit.model import names
+from kit.model.answer import MOST, answer_of, convert, within
 from kit.model.run import RunRecord
 from kit.model.values import replace
+from kit.plan.run.logevents import roles_of
 from kit.plan.run.records import find
 from kit.remote.run.door import Door, LogFile
 
 WHOLE_LOG = 0
+# How much of the end of a log has its last lines, in bytes: this, and this for each line. Most lines are shorter.
+TAIL, TAIL_LINE = 1 << 20, 1 << 12
 
 
 def attach(
@@ -74,11 +78,17 @@ def open_door(context: Context, door: Door | None = None) -> Door:
 
 
 class _Last:
-    """A reporter that holds back all but the last lines of output, until `release`."""
+    """A reporter that holds back all but the last lines of output, until `release`. `hold`: also other events."""
 
-    def __init__(self, reporter: Reporter, count: int) -> None:
-        self._reporter = reporter
+    def __init__(self, reporter: Reporter, count: int, *, hold: bool = False) -> None:
+        self._reporter, self._count, self._hold = reporter, count, hold
         self._lines: deque[Event] = deque(maxlen=count)
+        self._others: list[Event] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many lines as wanted."""
+        return len(self._lines) == self._count
 
     def report(self, event: Event) -> None:
         match event:
@@ -87,10 +97,14 @@ class _Last:
             case UnfinishedLine():
                 # The whole line comes later.
                 pass
+            case _ if self._hold:
+                self._others.append(event)
             case _:
                 self._reporter.report(event)
 
     def release(self) -> None:
+        for event in self._others:
+            self._reporter.report(event)
         while self._lines:
             self._reporter.report(self._lines.popleft())
 
@@ -103,7 +117,9 @@ def _look(
     silent: bool = False,
     tail: int | None = None,
     door: Door | None,
+    whole: bool = False,
 ) -> RunRecord:
+    """Follow the log as `manner` says. `silent`: print nothing. `whole`: read it from its beginning in any case."""
     reporter: Reporter = Silent() if silent else context.reporter
     try:
         door = open_door(context, door)
@@ -111,11 +127,11 @@ def _look(
         return _from_disk(context, run, manner, error, reporter, tail=tail)
     # With `tail`, kit first reads what there is, and then follows what comes.
     first = replace(manner, follow=manner.follow and tail is None)
-    last = _Last(reporter, tail) if tail is not None else None
     try:
         # A run in line has no log to show yet.
         request = {
             "op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": first.follow, "line": manner.follow,
+            "tail": 0 if whole else _wanted_bytes(tail, silent=silent),
         }  # fmt: skip
         answer = door.ask(request)
         if "queued" in answer or "array" in answer:
@@ -133,10 +149,17 @@ def _look(
         _check_rank(attached, manner.rank)
         if answer.get("pruned") and not silent:
             reporter.report(_pruned(attached.id))
+        offset = _offset(door, answer)
+        last = _Last(reporter, tail, hold=offset > 0) if tail is not None else None
         goes_on = manner.follow and last is not None
-        follower = Follower(attached.id, door, last or reporter, first, continues=goes_on)
-        ending = follower.follow()
+        ranks = _ranks(door.host, attached) if offset else {}
+        follower = Follower(attached.id, door, last or reporter, first, continues=goes_on, **ranks)
+        ending = follower.follow(offset)
         door = follower.door
+        # What is before the first entry is older still.
+        if last is not None and offset and not (last.full or follower.interrupted or follower.began < manner.since):
+            door.close()
+            return _look(context, attached.id, manner, tail=tail, door=door.another(), whole=True)
         if last is not None:
             goes_on = goes_on and ending is None and not follower.interrupted
             if not goes_on:
@@ -148,6 +171,28 @@ def _look(
     finally:
         door.close()
     return outcome(door.host, record, ending)
+
+
+def _wanted_bytes(tail: int | None, *, silent: bool) -> int:
+    """Return how much of the end of the log is wanted, in bytes, or 0 for all of it. The head may send more."""
+    if tail is not None:
+        return TAIL + tail * TAIL_LINE
+    # How a run ended comes after its log.
+    return 1 if silent else 0
+
+
+def _offset(door: Door, answer: Mapping[str, Any]) -> int:
+    """Return the byte at which the log of an answer begins. An older launcher sends all of it."""
+    with answer_of(door.host, "an answer of its launcher"):
+        offset = convert(answer.get("offset", WHOLE_LOG), int)
+        within(offset, 0, MOST, "the beginning of the log")
+    return offset
+
+
+def _ranks(head: str, record: RunRecord) -> dict[str, Any]:
+    """Return what the beginning of a run's log says of its ranks, for a Follower that does not read it."""
+    with answer_of(head, "the record of a run"):
+        return {"np": record.np, "roles": roles_of({"np": record.np, "roles": record.roles})}
 
 
 def _go_on(follower: Follower, reporter: Reporter, manner: Manner) -> Mapping[str, Any] | None:

@@ -73,6 +73,10 @@ class Follower:
     feed: Feed | None = None
     # Whether `go_on` comes later, for lines that are unfinished now.
     continues: bool = False
+    # The number of ranks, as the log says it. Who begins later in the log gives this and `roles`.
+    np: object = None
+    # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
+    roles: Mapping[str, str] = field(default_factory=dict)
     _failed: str = ""
     # Whether to return as soon as a rank is up.
     _only_until_up: bool = False
@@ -84,10 +88,6 @@ class Follower:
     _banners: Banners = field(default_factory=Banners)
     # The time of the latest record with a time.
     _reached: float = 0.0
-    # The number of ranks, as the log says it.
-    _np: object = None
-    # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
-    _roles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def position(self) -> int:
@@ -262,7 +262,7 @@ class Follower:
 
         A slow rank may write a line in two parts. In a file or pipe, no other rank's line may come in between.
         """
-        alone = self._np == 1 or self.manner.rank is not None
+        alone = self.np == 1 or self.manner.rank is not None
         for entry in self._log.unfinished():
             if self._wanted(entry) and not self._is_aftermath(entry) and len(entry.lines[0]) < LONG:
                 stream, source = self._origin(entry)
@@ -279,14 +279,14 @@ class Follower:
 
     def _origin(self, entry: LogEntry) -> tuple[Stream, str]:
         """Return the stream that shows an entry, and the name of its rank if lines are tagged."""
-        source = self._roles.get(entry.rank, entry.rank) if self.manner.tagged else ""
+        source = self.roles.get(entry.rank, entry.rank) if self.manner.tagged else ""
         return "stdout" if entry.kind == "out" else "stderr", source
 
     def _event(self, fields: Mapping[str, Any]) -> None:
         match fields.get("event"):
             case "attempt":
-                self._roles = roles_of(fields)
-                self._np = fields.get("np")
+                self.roles = roles_of(fields)
+                self.np = fields.get("np")
             case "lost":
                 self.reporter.report(Warned(text=lost_host(fields)))
             case "again":

@@ -265,6 +265,31 @@ def test_attach_begins_in_the_last_bytes(head: Head) -> None:
         assert door.story().mpirun == lines
 
 
+def test_attach_begins_at_a_record_before_the_last_bytes(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor notes where records begin. A full disk may have cut such a note."""
+    store, frames = launcher.load("kitrun.store"), launcher.load("kitrun.frames")
+    monkeypatch.setattr(store, "MARK_EVERY", 64)
+    head.done("true")
+    folder = head.runs / head.ids[0]
+    os.truncate(folder / "log", 0)
+    log, begins = store.Log(str(folder / "log")), []
+    for number in range(20):
+        begins.append((folder / "log").stat().st_size)
+        # What a rank writes may look like a record.
+        log.write(frames.record(1, b"0", "o", b"%d \x1e1 0 o . 5\nfake\n" % number))
+    size = (folder / "log").stat().st_size
+    with (folder / "log.marks").open("ab") as file:
+        file.write(b"7\n%d" % size)
+    for tail in (1, 100, size):
+        door = head.door()
+        offset = door.ask({"op": "attach", "id": "", "tail": tail})["offset"]
+        assert offset in begins
+        assert 0 <= size - tail - offset < 150
+        assert len(door.story().entries) == 20 - begins.index(offset) + 1
+    (folder / "log.marks").unlink()
+    assert head.door().ask({"op": "attach", "id": "", "tail": 1})["offset"] == 0
+
+
 def test_attach_to_a_run_that_goes_on(head: Head) -> None:
     first, _ = head.run("sh", "-c", "echo up; exec sleep 600")
     first.read_until("up")
