@@ -228,8 +228,9 @@ class EndStagings(Step, frozen=True, kw_only=True):
 
 
 class RemoveCluster(Step, frozen=True, kw_only=True):
-    """Remove the cluster's containers and folder from the host, and the given images.
+    """Remove the cluster's containers and folder from the host.
 
+    `images`: if there are any, these go, and all other images of kit that no container uses.
     `keep`: the folders of runs that made something stay. `data` has the folders of data sets, which stay if they have
     anything in them.
     """
@@ -242,7 +243,7 @@ class RemoveCluster(Step, frozen=True, kw_only=True):
     data: tuple[str, ...] = ()
 
     def line(self) -> tuple[str, str]:
-        images = f" and {len(self.images)} image{'' if len(self.images) == 1 else 's'}" if self.images else ""
+        images = " and kit's images" if self.images else ""
         kept = " (keep what runs made)" if self.keep else " with all that runs made"
         return "remove", f"containers of {self.cluster}, {self.folder}{kept}{images}"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -31,6 +32,8 @@ Fault = Literal["unreachable", "sudo", "no engine", "compose fails", "disk full"
     "no plugin", "another source",
 ]  # fmt: skip
 
+# A tag that kit gave an image.
+_OURS = re.compile(r"kit:[a-z-]*-[0-9a-f]{12}")
 MODEL, DRIVER = "NVIDIA A100-SXM4-40GB", "535.104.05"
 LOST = "Failed to initialize NVML: Unknown Error"
 RESET = "unable to start container process: waiting for init preliminary setup: read init-p: connection reset by peer"
@@ -288,7 +291,9 @@ class FakeVM(SwarmScripts):
         if any(path.startswith(f"{folder}/") for path in self.files):
             removed.append(f"folder {folder}")
             self._forget(folder)
-        removed += [f"image {image}" for image in images if self.images.pop(image, None)]
+        used = {container.image for container in self.containers}
+        earlier = [tag for tag in self.images if images and _OURS.fullmatch(tag) and tag not in used]
+        removed += [f"image {image}" for image in dict.fromkeys([*images, *earlier]) if self.images.pop(image, None)]
         self.changed += removed
         return completed("".join(f"{line}\n" for line in [*removed, *(f"kept {name}" for name in kept)]))
 

@@ -459,9 +459,12 @@ def test_down_leaves_nothing_and_deploy_begins_again(fleet: Fleet, reporter: Rem
 
 
 def test_down_with_images_and_twice(fleet: Fleet, reporter: Remembering) -> None:
-    context = fleet.context(reporter)
+    # With other packages, the image has another tag.
+    context, earlier = (fleet.context(reporter, image={"pip": list(words)}) for words in (["tqdm", "wandb"], ["tqdm"]))
+    deploy(earlier)
     deploy(context)
-    assert any(line.startswith("image ") for line in down(context, images=True).removed["gpu2"])
+    assert len(fleet["gpu2"].images) == 2
+    assert sum(line.startswith("image ") for line in down(context, images=True).removed["gpu2"]) == 2
     assert all(vm.images == {} for vm in fleet.vms.values())
     assert down(context, images=True).removed == dict.fromkeys(fleet.vms, ())
 

@@ -12,7 +12,7 @@ from kit.model.swarm import StackRemove, SwarmLeave
 
 
 def down_plan(spec: ClusterSpec, hosts: Sequence[str], images: tuple[str, ...], *, keep: bool = True) -> Plan:
-    """Return the plan that removes the cluster from `hosts`, the head first, and also these images.
+    """Return the plan that removes the cluster from `hosts`, the head first, and also these images and earlier ones.
 
     `keep`: what runs made stays on the hosts.
 

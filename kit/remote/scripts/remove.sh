@@ -1,7 +1,7 @@
 # Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... -- [DATA]... Prints a line for each thing that
 # it removed, and 'kept NAME' for each data set that stays. WHAT is all, or keep: then the folders of runs that made
-# something stay. DATA is the folder of a data set; others are found in the usual places, and on disks that kit.yaml
-# named earlier. Needs end_stagers.sh and data_places.sh before it.
+# something stay. With an IMAGE, all images of kit go that no container uses. DATA is the folder of a data set; others are
+# found in the usual places, and on disks that kit.yaml named earlier. Needs end_stagers.sh and data_places.sh before it.
 cluster=$1
 folder=$2
 what=$3
@@ -133,4 +133,11 @@ for image in $images; do
     docker image rm "$image" >/dev/null && echo "image $image"
   fi
 done
+# Earlier deploys left images under other tags of kit. The engine keeps those of another cluster's containers.
+if [ "$images" ]; then
+  docker image ls --filter 'reference=kit:*' --format '{{.Repository}}:{{.Tag}}' 2>/dev/null |
+    grep -x 'kit:[a-z-]*-[0-9a-f]\{12\}' | while IFS= read -r image; do
+      docker image rm "$image" </dev/null >/dev/null 2>&1 && echo "image $image"
+    done
+fi
 exit 0

@@ -128,7 +128,7 @@ def test_a_teardown_step_has_a_line() -> None:
             cluster="kit", hosts=("gpu1",), rounds=(Round(name="down", hosts=(HostPlan(host="gpu1", steps=(step,)),)),)
         )
     )
-    assert "remove  containers of kit, /opt/kit/kit (keep what runs made) and 1 image" in text
+    assert "remove  containers of kit, /opt/kit/kit (keep what runs made) and kit's images" in text
 
 
 def test_a_launch_can_be_pasted() -> None:

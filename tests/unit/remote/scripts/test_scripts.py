@@ -355,7 +355,13 @@ case "$1 $2" in
   'info --format') echo "${ROOT:-}" ;;
   'inspect --format') echo /kit-lab-mpinode ;;
   'rm --force') exit "${RM_CODE:-0}" ;;
-  'image ls') case $* in *kit-lab-nccl-plugin*) printf '%b' "${PLUGINS:-}" ;; esac ;;
+  'image ls')
+    case $* in
+      *kit-lab-nccl-plugin*) printf '%b' "${PLUGINS:-}" ;;
+      *kit:*) printf '%b' "${EARLIER:-}" ;;
+    esac
+    ;;
+  'image rm') [ "$3" != "${USED:-}" ] ;;
   'volume ls') printf '%b' "${VOLUMES:-}" ;;
   'image inspect') [ "$4$3" = "$HAVE" ] ;;
 esac
@@ -368,11 +374,13 @@ def removal(
     what: str = "keep",
     data: Sequence[object] = (),
     root: object = "/opt/kit",
+    *,
+    images: Sequence[str] = ("kit:1", "kit:2"),
     **env: str,
 ) -> tuple[subprocess.CompletedProcess[bytes], str]:
     log = bare.parent / "log"
     stub(bare, "docker", DOCKER)
-    words = script("remove", "lab", folder, what, "kit:1", "kit:2", "--", *map(str, data))
+    words = script("remove", "lab", folder, what, *images, "--", *map(str, data))
     words = [word.replace("/opt/kit", str(root)) for word in words]
     done = run(words, env={"PATH": str(bare), "LOG": str(log), "IDS": "", **env})
     return done, log.read_text()
@@ -389,6 +397,21 @@ def test_remove_takes_the_clusters_containers_by_label(bare: Path) -> None:
     assert "rm --force --volumes bb" in calls
     assert "image rm kit:2" in calls
     assert "image rm kit:1" not in calls
+
+
+def test_remove_takes_earlier_images_of_kit_that_no_container_uses(bare: Path) -> None:
+    old, used, mine = "kit:cpu-0123456789ab", "kit:cuda-mxnet-0123456789ab", "kit:mine"
+    earlier = f"{old}\n{mine}\n{used}\nreg.example.com/{old}\n"
+    done, calls = removal(bare, EARLIER=earlier, USED=used)
+    assert (done.returncode, done.stdout.decode()) == (0, f"image {old}\n")
+    assert [line for line in calls.splitlines() if line.startswith("image rm")] == [
+        f"image rm {old}",
+        f"image rm {used}",
+    ]
+    (bare.parent / "log").unlink()
+    done, calls = removal(bare, images=(), EARLIER=earlier)
+    assert done.stdout == b""
+    assert "image rm" not in calls
 
 
 def test_remove_takes_what_a_killed_copy_of_a_plugin_left(bare: Path) -> None:
