@@ -36,6 +36,10 @@ _SILENT = re.compile(r"during banner exchange|banner exchange: .*timed out")
 SILENT = "connected, but received no SSH banner within {:.0f} s"
 _ABSENT = re.compile(r"connect to (host|address) .*(refused|[Nn]o route|reset|unreachable)|Connection (refused|reset)")
 
+# A line of ssh_config, or an option of kit's, that this machine's ssh does not know. It then only counts them.
+_BAD_OPTION = re.compile(
+    r"^(?P<file>.+): line (?P<line>[0-9]+): Bad configuration option: (?P<option>\S+)$", re.MULTILINE
+)
 
 # Through a jump host, ssh only sees that the connection ends. The jump host's ssh writes why, in the lines before.
 _NOT_PASSED = re.compile(r"open failed: |forwarding failed|connect to (host|address) |Unable to negotiate")
@@ -116,6 +120,8 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
     """
     if CSH in text.splitlines():
         return csh_error(login)
+    if option := _BAD_OPTION.search(text):
+        return bad_option_error(login, option["file"], option["line"], option["option"])
     if cause := proxy_cause(text, proxied=bool(proxy)):
         return proxy_error(login, proxy, cause)
     lines = text.splitlines()
@@ -193,6 +199,21 @@ def csh_error(login: Login) -> LoginRefusedError:
     return LoginRefusedError(
         f"the login shell of {where(login)} is csh or tcsh, which reads kit's commands differently",
         hint="change it there: chsh -s /bin/bash. Or set user= in the hosts file to a user with another shell",
+        host=login.host,
+    )
+
+
+def bad_option_error(login: Login, file: str, line: str, option: str) -> UnreachableError:
+    """Return the error for an option that this machine's ssh does not know. ssh calls kit's own `command-line`."""
+    if file == "command-line":
+        return UnreachableError(
+            f"ssh on this machine does not know kit's option {option}",
+            hint="kit needs OpenSSH 7.6 or newer on this machine; see yours: ssh -V",
+            host=login.host,
+        )
+    return UnreachableError(
+        f"ssh on this machine refuses {file}, line {line}: Bad configuration option: {option}",
+        hint=f"remove the line, or write above it: IgnoreUnknown {option}",
         host=login.host,
     )
 

@@ -190,6 +190,22 @@ def test_what_ssh_writes_becomes_an_error_with_a_next_step(text: str, message: s
     assert failure_of(text) == failure
 
 
+def test_an_option_that_ssh_does_not_know_is_named() -> None:
+    text = (
+        "/home/ana/my cfg: line 2: Bad configuration option: usekeychain\n"
+        "/home/ana/my cfg: line 3: Bad configuration option: obscure\n"
+        "/home/ana/my cfg: terminating, 2 bad configuration options"
+    )
+    error = no_session(LOGIN, text)
+    words = "ssh on this machine refuses /home/ana/my cfg, line 2: Bad configuration option: usekeychain"
+    assert (error.message, error.host) == (words, "gpu1")
+    assert error.hint == "remove the line, or write above it: IgnoreUnknown usekeychain"
+    assert failure_of(text) == "settled"
+    old = no_session(LOGIN, "command-line: line 0: Bad configuration option: remotecommand")
+    assert old.message == "ssh on this machine does not know kit's option remotecommand"
+    assert "OpenSSH 7.6 or newer" in str(old.hint)
+
+
 END = "kex_exchange_identification: Connection closed by remote host"
 
 
