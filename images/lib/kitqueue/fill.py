@@ -13,6 +13,9 @@ HELD, CPUS, EXCLUSIVE = "KIT_HELD_SLOTS", "KIT_CPU_SLOTS", "exclusive"
 SHARE = "KIT_GPUS_PER_RANK"
 # What a deploy says of a host in its record.
 DEPLOYED = ("address", "slots", "cores", "gpus", "mig")
+# Open MPI's parameters for the networks of the data and of its daemons.
+DATA, DAEMONS = "btl_tcp_if_include", "oob_tcp_if_include"
+NO_NETWORKS: Mapping[str, str] = {}
 
 # Host -> its slots, in the order of ranks (kitqueue.order).
 Chosen = Sequence[Tuple[str, Sequence[int]]]
@@ -38,8 +41,16 @@ def shares_gpus(entry: Mapping[str, Any]) -> bool:
     return SHARE in entry["request"]["env"]
 
 
-def filled(entry: Mapping[str, Any], chosen: Chosen) -> Dict[str, Any]:
-    """Return the request that starts the run on these slots (kitrun.front)."""
+def networks_now(entry: Mapping[str, Any], record: Mapping[str, Any], since: float) -> Dict[str, str]:
+    """Return Open MPI's networks, by parameter, after a deploy at the time `since`. Empty if the run joined later."""
+    network = record.get("network")
+    if not network or arrival(entry) >= since:
+        return {}
+    return {DATA: ",".join(record.get("data_networks") or ()) or str(network), DAEMONS: str(network)}
+
+
+def filled(entry: Mapping[str, Any], chosen: Chosen, networks: Mapping[str, str] = NO_NETWORKS) -> Dict[str, Any]:
+    """Return the request that starts the run on these slots (kitrun.front). `networks` replace those of the plan."""
     request = dict(entry["request"])
     nodes = entry["nodes"]
     places = places_of(chosen, nodes, int(entry.get("share") or 1))
@@ -49,7 +60,7 @@ def filled(entry: Mapping[str, Any], chosen: Chosen) -> Dict[str, Any]:
     request["places"] = places
     request["hostfile"] = "".join("%s slots=%d\n" % (place["address"], place["ranks"]) for place in places)
     request["env"] = env
-    request["argv"] = _with_variables(request["argv"], sorted(ours))
+    request["argv"] = _with_variables(_with_networks(request["argv"], networks), sorted(ours))
     return request
 
 
@@ -101,6 +112,18 @@ def _cpus(places: Sequence[Mapping[str, Any]], nodes: Nodes, entry: Mapping[str,
     if words and entry.get("exclusive"):
         words.append(EXCLUSIVE)
     return {CPUS: " ".join(words)} if words else {}
+
+
+def _with_networks(argv: Sequence[str], networks: Mapping[str, str]) -> List[str]:
+    """Return mpirun's words with these networks in place of the plan's.
+
+    The plan's parameters come before the first variable. What mpi.args says comes after them, and stays.
+    """
+    words = list(argv)
+    for at in range(2, words.index("-x") if "-x" in words else 0):
+        if words[at - 2] == "--mca":
+            words[at] = networks.get(words[at - 1], words[at])
+    return words
 
 
 def _with_variables(argv: Sequence[str], names: Sequence[str]) -> List[str]:

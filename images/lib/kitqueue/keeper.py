@@ -38,6 +38,9 @@ class View(NamedTuple):
     why_out: Mapping[str, str]
     waiting: Sequence[order.Waiting]
     broken: Mapping[str, str]
+    # What the last deploy recorded (cluster.json), and when that was.
+    deployed: Mapping[str, Any] = {}
+    since: float = 0.0
 
 
 class Keeper:
@@ -108,7 +111,8 @@ class Keeper:
 
     def _view(self) -> View:
         entries = {entry["id"]: entry for entry in line.entries(self.root, self._cache)}
-        deployed, since = self._deployed()
+        record, since = self._deployed()
+        deployed = nodes_of(record)
         waiting: List[order.Waiting] = []
         broken = {run_id: why for run_id, why in self._broken.items() if run_id in entries}
         nodes: Dict[str, Dict[str, Any]] = {}
@@ -138,16 +142,17 @@ class Keeper:
             why_out=why_out,
             waiting=waiting,
             broken=broken,
+            deployed=record,
+            since=since,
         )
 
-    def _deployed(self) -> Tuple[Dict[str, Dict[str, Any]], float]:
-        """Return the nodes of the cluster as the last deploy recorded them, and when that was."""
+    def _deployed(self) -> Tuple[Mapping[str, Any], float]:
+        """Return the cluster as the last deploy recorded it, and when that was."""
         record = store.read(self.record) or {}
-        nodes = {str(node.get("name")): node for node in record.get("nodes") or [] if isinstance(node, dict)}
         try:
-            return nodes, os.stat(self.record).st_mtime
+            return record, os.stat(self.record).st_mtime
         except OSError:
-            return nodes, 0.0
+            return record, 0.0
 
     def _why_out(self, names: Iterable[str], deployed: Mapping[str, Any]) -> Dict[str, str]:
         """Return why some of these hosts take no run now."""
@@ -210,7 +215,7 @@ class Keeper:
             try:
                 # If it is there, a keeper was killed between the two steps.
                 if not run.exists:
-                    self._begin(run, dict(entry, nodes=view.nodes), start.chosen)
+                    self._begin(run, dict(entry, nodes=view.nodes), start.chosen, view)
             except OSError as error:
                 # The next look tries again.
                 self._failures[start.id] = str(error)
@@ -221,11 +226,14 @@ class Keeper:
             line.remove(start.id, self.root)
         return True
 
-    def _begin(self, run: store.Run, entry: line.Entry, chosen: order.Chosen) -> None:
-        launch = launch_of(entry, chosen, self.root)
+    def _begin(self, run: store.Run, entry: line.Entry, chosen: order.Chosen, view: View) -> None:
+        launch = launch_of(entry, chosen, self.root, fill.networks_now(entry, view.deployed, view.since))
         record = dict(begin.record_of(run.id, launch), queued=entry.get("queued"))
         if words.array_of(entry):
             record["array"] = entry["array"]
+        # A deploy may have come since the run joined the line.
+        if view.deployed.get("image"):
+            record["image"] = view.deployed["image"]
         begin.begin(run, record, launch)
 
     def _tell(self, made: order.Decision, view: View) -> None:
@@ -259,9 +267,16 @@ def _brought(entries: Iterable[line.Entry]) -> Dict[str, bool]:
     return {run_id: bool(good) for entry in entries for run_id, good in (entry.get("ended") or {}).items()}
 
 
-def launch_of(entry: Mapping[str, Any], chosen: order.Chosen, root: str) -> begin.Request:
+def nodes_of(record: Mapping[str, Any]) -> Dict[str, Dict[str, Any]]:
+    """Return the nodes in the record of a deploy, by name."""
+    return {str(node.get("name")): node for node in record.get("nodes") or [] if isinstance(node, dict)}
+
+
+def launch_of(
+    entry: Mapping[str, Any], chosen: order.Chosen, root: str, networks: Mapping[str, str] = fill.NO_NETWORKS
+) -> begin.Request:
     """Return what starts a waiting run on these slots. Raises KeyError, TypeError or ValueError if nothing can."""
-    launch = begin.launch_of(fill.filled(entry, chosen), root)
+    launch = begin.launch_of(fill.filled(entry, chosen, networks), root)
     if launch is None:
         raise ValueError("no run can start with this")
     return launch

@@ -6,15 +6,16 @@ import json
 import os
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.config.validate import spec_from
 from kit.model.launch import LaunchPlan, Node, Placement
 from kit.model.run import Place
-from kit.model.spec import ClusterSpec
 from kit.model.values import asdict
 from kit.plan.run import cores
 from kit.plan.run.mpi import launch_plan
@@ -28,16 +29,30 @@ line: Any = launcher.load("kitqueue.line")
 NODES = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), min_size=1, max_size=4)
 
 
-def planned(places: list[Place], nodes: dict[str, Node], *, exclusive: bool, count: int | None) -> LaunchPlan:
+# Networks before a deploy and after it: (network, data_networks).
+BEFORE, AFTER = ("10.0.0.0/24", ()), ("10.9.0.0/24", ("10.9.1.0/24", "10.9.2.0/24"))
+# Arguments of the user's, which a deploy does not change.
+ARGS = ["--mca", "btl_tcp_if_include", "eth5", "--mca", "oob_tcp_if_include", "eth6"]
+
+
+def planned(
+    places: list[Place],
+    nodes: dict[str, Node],
+    *,
+    exclusive: bool,
+    count: int | None,
+    networks: tuple[str, tuple[str, ...]],
+) -> LaunchPlan:
     placement = Placement(
         nodes=tuple(nodes[place.node] for place in places), counts=tuple(place.ranks for place in places)
     )
-    settings = ClusterSpec()
+    settings = spec_from({"mpi": {"args": ARGS}})
     return launch_plan(
         run_id="20261123-101500-0001",
         spec=settings,
         placement=placement,
-        network="10.0.0.0/24",
+        network=networks[0],
+        data=networks[1],
         command=("python", "train.py", "-x", cores.SLOTS_VARIABLE),
         env={"MINE": "yes"},
         places=places,
@@ -66,9 +81,13 @@ def told_apart(request: dict[str, Any]) -> tuple[dict[str, Any], set[tuple[str, 
     return {name: value for name, value in request.items() if name != "argv"}, passed, [*others, *argv[end:]]
 
 
-@given(NODES, st.data(), st.booleans(), st.sampled_from([None, 2]))
+@given(NODES, st.data(), st.booleans(), st.sampled_from([None, 2]), st.permutations([BEFORE, AFTER]))
 def test_it_is_what_kit_would_have_planned(
-    made: list[tuple[int, int, bool]], data: st.DataObject, exclusive: bool, count: int | None
+    made: list[tuple[int, int, bool]],
+    data: st.DataObject,
+    exclusive: bool,
+    count: int | None,
+    networks: list[tuple[str, tuple[str, ...]]],
 ) -> None:
     nodes = {
         f"gpu{number}": Node(
@@ -84,16 +103,17 @@ def test_it_is_what_kit_would_have_planned(
     counts = [data.draw(st.integers(1, most)) for most in least]
     facts = {name: {**asdict(node), "cores": 0} for name, node in nodes.items()}
 
-    def request(order: list[str], first: int) -> dict[str, Any]:
+    def request(order: list[str], first: int, networks: tuple[str, tuple[str, ...]]) -> dict[str, Any]:
         places = placed(nodes, order, counts, first)
-        plan = planned(places, nodes, exclusive=exclusive, count=count)
+        plan = planned(places, nodes, exclusive=exclusive, count=count, networks=networks)
         return start_request(plan, cluster="lab", image="i", head="gpu0", by="me", wait=True, exclusive=exclusive)
 
     first = data.draw(st.integers(0, 3))
-    wanted = request(after, first)
-    entry = {"request": request(before, 0), "nodes": facts, "exclusive": exclusive, "cpus": count}
+    wanted = request(after, first, networks[1])
+    entry = {"request": request(before, 0, networks[0]), "nodes": facts, "exclusive": exclusive, "cpus": count}
+    deployed = {"network": networks[1][0], "data_networks": [*networks[1][1]]}
     chosen = [(place["node"], place["slots"]) for place in wanted["places"]]
-    filled, passed, words = told_apart(fill.filled(entry, chosen))
+    filled, passed, words = told_apart(fill.filled(entry, chosen, fill.networks_now(entry, deployed, 1.0)))
     expected, expected_passed, expected_words = told_apart(wanted)
     as_lists = [{**place, "slots": list(place["slots"])} for place in expected["places"]]
     assert filled == {**expected, "places": as_lists}
@@ -109,18 +129,20 @@ def test_slots_of_another_division_of_a_host_hold_all_of_it() -> None:
     assert holder.slots == {"gpu1": frozenset(range(4)), "gpu2": frozenset([0])}
 
 
-def view_of(folder: Path, deployed: dict[str, Any], *entries: dict[str, Any]) -> Any:
+def view_of(
+    folder: Path, deployed: dict[str, Any], *entries: dict[str, Any], record: Any = MappingProxyType({})
+) -> Any:
     """Return what a keeper sees of entries that joined at 100, 200, … after (or before) a deploy at 150."""
-    record = folder / "cluster.json"
-    record.write_text(json.dumps({"nodes": [{"name": "gpu1", **deployed}]}))
-    os.utime(record, (150, 150))
+    file = folder / "cluster.json"
+    file.write_text(json.dumps({"nodes": [{"name": "gpu1", **deployed}], **record}))
+    os.utime(file, (150, 150))
     new = [
         {"id": f"r{number}", "queued": 100.0 * number, "request": {"env": {}}, **entry}
         for number, entry in enumerate(entries, 1)
     ]
     (folder / ".queue").mkdir()
     line.add(new, str(folder))
-    return keeper.Keeper(str(folder), str(record))._view()
+    return keeper.Keeper(str(folder), str(file))._view()
 
 
 def waiting(slots: int, count: int = 2, **more: Any) -> dict[str, Any]:
@@ -148,6 +170,35 @@ def test_a_deploy_after_a_run_joined_says_its_slots(tmp_path: Path) -> None:
     view = view_of(tmp_path, {"slots": 4, "gpus": 4}, waiting(8))
     assert view.hosts == {"gpu1": frozenset(range(4))}
     assert (view.nodes["gpu1"]["gpus"], view.nodes["gpu1"]["cores"]) == (4, 4)
+
+
+def test_only_a_deploy_after_a_run_joined_says_its_networks() -> None:
+    entry = {"queued": 100.0}
+    assert fill.networks_now(entry, {"network": "10.0.0.0/24"}, 150.0) == dict.fromkeys(
+        (fill.DATA, fill.DAEMONS), "10.0.0.0/24"
+    )
+    assert fill.networks_now(entry, {"network": "10.0.0.0/24"}, 50.0) == {}
+    assert fill.networks_now(entry, {}, 150.0) == {}
+
+
+def test_a_run_that_waited_over_a_deploy_starts_with_its_networks_and_records_its_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(name="gpu1", address="10.0.0.1", slots=2)
+    places = [Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1), of=2)]
+    plan = planned(places, {"gpu1": node}, exclusive=False, count=None, networks=BEFORE)
+    request = start_request(plan, cluster="lab", image="kit:old", head="gpu1", by="me", wait=True)
+    entry = {**waiting(2), "id": plan.run_id, "request": request}
+    deployed = {"address": "10.9.0.1", "slots": 2}
+    new = {"image": "kit:new", "network": AFTER[0], "data_networks": AFTER[1]}
+    view = view_of(tmp_path, deployed, entry, record=new)
+    begun: list[tuple[dict[str, Any], list[str]]] = []
+    monkeypatch.setattr(keeper.begin, "begin", lambda _, record, launch: begun.append((record, launch["argv"])))
+    run = keeper.store.Run(plan.run_id, str(tmp_path))
+    keeper.Keeper(str(tmp_path))._begin(run, {**entry, "queued": 100.0, "nodes": view.nodes}, [("gpu1", [0, 1])], view)
+    ((record, argv),) = begun
+    assert (record["image"], record["places"][0]["address"]) == ("kit:new", "10.9.0.1")
+    assert [argv[at + 1] for at, word in enumerate(argv) if word == fill.DAEMONS] == [AFTER[0], "eth6"]
 
 
 def test_ranks_with_gpus_for_themselves_need_a_slot_for_each_gpu_also_later(tmp_path: Path) -> None:
