@@ -14,8 +14,8 @@ How = Literal["ok", "failed", "any"]
 # Why a run waits. new: the head has not looked at it yet. never: a run after which it starts did not end that way.
 # hosts: it does not fit on the hosts that take runs now. gone: it does not fit on the hosts of the cluster.
 # slots: other runs hold its slots. turn: another run is first. error: its turn came, and it could not start.
-# broken: the head cannot start it at all.
-Kind = Literal["new", "held", "after", "never", "hosts", "gone", "slots", "turn", "error", "broken"]
+# broken: the head cannot start it at all. unknown: this kit cannot read the head's reason.
+Kind = Literal["new", "held", "after", "never", "hosts", "gone", "slots", "turn", "error", "broken", "unknown"]
 # Why a host takes no run: it is cordoned, it is no longer in the cluster, or it does not answer.
 Out = Literal["cordoned", "gone", "silent"]
 # What `kit queue move`, `hold`, `release` and `rm` do with a run in line (images/lib/kitqueue/desk.py).

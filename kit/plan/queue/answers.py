@@ -93,7 +93,7 @@ def in_turn(pairs: Iterable[tuple[object, object]]) -> tuple[tuple[WaitingRun, .
     for entry, reason in pairs:
         try:
             read: _Entry = convert(entry, _Entry)
-            entries.append(((-read.priority, read.place), _waiting(read, convert(reason, _Reason | None))))
+            entries.append(((-read.priority, read.place), _waiting(read, reason)))
         except OddAnswer as error:
             odd.append(str(error))
     entries.sort(key=lambda pair: pair[0])
@@ -102,7 +102,7 @@ def in_turn(pairs: Iterable[tuple[object, object]]) -> tuple[tuple[WaitingRun, .
 
 def waiting(entry: object, reason: object) -> WaitingRun:
     """Return one run in line, and why it waits. Raises OddAnswer."""
-    return _waiting(convert(entry, _Entry), convert(reason, _Reason | None))
+    return _waiting(convert(entry, _Entry), reason)
 
 
 def cordons(answer: object) -> tuple[Cordon, ...]:
@@ -130,35 +130,46 @@ def _cordons(hosts: Mapping[str, _Cordon]) -> tuple[Cordon, ...]:
     )
 
 
-def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
+def _reason(answer: object) -> Reason:
+    """Return why a run waits. A reason that this kit cannot read, such as one of a newer kit, must not hide the run."""
+    try:
+        read: _Reason | None = convert(answer, _Reason | None)
+        # A hold that the entry does not have is over.
+        if read is None or read.kind == "held":
+            return Reason()
+        for moment in (read.at, read.about):
+            _check_time(moment or 0.0)
+    except OddAnswer:
+        return Reason(kind="unknown")
+    if abs(read.more) > _MOST:
+        return Reason(kind="unknown")
+    out = tuple(sorted(read.out.items()))
+    return Reason(
+        kind=cast("Kind", read.kind),
+        runs=read.ids,
+        at=read.at,
+        more=read.more,
+        out=out,
+        text=read.why,
+        about=read.about,
+    )
+
+
+def _waiting(entry: _Entry, reason: object) -> WaitingRun:
     for word in (entry.id, *((entry.array.of,) if entry.array else ())):
         if not RUN_ID.fullmatch(word):
             raise OddAnswer("this is not the id of a run", word or "''")
     _check_time(entry.queued)
-    for moment in (reason.at, reason.about) if reason else ():
-        _check_time(moment or 0.0)
     counts = (
         entry.np,
         entry.priority,
         *entry.need.counts,
         *((entry.array.index, entry.array.size) if entry.array else ()),
-        reason.more if reason else 0,
     )
     if not all(abs(count) <= _MOST for count in counts) or not 0 <= (entry.limit or 0) <= _LATEST:
         raise OddAnswer(f"a number is greater than {_MOST}")
     if not all(how in _HOW for _, how in entry.after):
         raise OddAnswer(f"the end of an earlier run is none of {', '.join(_HOW)}")
-    # A hold counts at once. The keeper's reason follows within a second.
-    if entry.held:
-        why = Reason(kind="held")
-    elif reason is None or reason.kind == "held":
-        why = Reason()
-    else:
-        out = tuple(sorted(reason.out.items()))
-        kind = cast("Kind", reason.kind)
-        why = Reason(
-            kind=kind, runs=reason.ids, at=reason.at, more=reason.more, out=out, text=reason.why, about=reason.about
-        )
     return WaitingRun(
         id=entry.id,
         np=entry.np,
@@ -172,7 +183,8 @@ def _waiting(entry: _Entry, reason: _Reason | None) -> WaitingRun:
         after=tuple(After(run=run, how=cast("How", how)) for run, how in entry.after),
         array=entry.array,
         data=entry.data,
-        reason=why,
+        # A hold counts at once. The keeper's reason follows within a second.
+        reason=Reason(kind="held") if entry.held else _reason(reason),
     )
 
 

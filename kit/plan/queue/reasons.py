@@ -21,6 +21,7 @@ def why(run: WaitingRun) -> str:
         "gone": f"does not fit on the hosts of the cluster{_out(run.reason)}; remove it: kit queue rm {run.id}",
         "slots": f"for slots of {names}" if names else "for slots",
         "turn": f"behind {names}" if names else "for its turn",
+        "unknown": "for a reason that this kit cannot read; if a newer kit deployed the cluster, update kit here",
         "error": f"it could not start, and kit tries again: {one_line(run.reason.text)}",
     }
     return texts[run.reason.kind]

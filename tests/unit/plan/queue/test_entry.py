@@ -85,6 +85,21 @@ def test_an_odd_entry_hides_no_other(odd: dict[str, Any]) -> None:
         answers.waiting(shown(**odd), None)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        {"kind": "quota"}, {"kind": "hosts", "out": {"gpu1": "draining"}}, {"kind": "slots", "at": -1.0},
+        {"kind": "slots", "more": 2**40}, 3,
+    ],
+)  # fmt: skip
+def test_a_reason_that_kit_cannot_read_hides_no_run(reason: object) -> None:
+    """The head may be newer than this kit."""
+    runs, odd = answers.in_turn([(shown(), reason), (shown(held=True), reason)])
+    assert [run.reason for run in runs] == [Reason(kind="unknown"), Reason(kind="held")]
+    assert odd == ()
+    assert answers.waiting(shown(), reason) in runs
+
+
 def test_turns_and_holds() -> None:
     ids = [f"20261121-101500-000{n}" for n in range(4)]
     entries = [

@@ -40,6 +40,10 @@ AFTER = (After(run=A), After(run=B, how="failed"))
         ),
         (Reason(kind="slots", runs=(A, B, C)), f"for slots of {A}, {B} and 1 more"),
         (Reason(kind="slots"), "for slots"),
+        (
+            Reason(kind="unknown"),
+            "for a reason that this kit cannot read; if a newer kit deployed the cluster, update kit here",
+        ),
         (Reason(kind="turn", runs=(A,)), f"behind {A}"),
         (Reason(kind="slots", runs=("\x1b[31m",)), "for slots of \\x1b[31m"),
     ],
