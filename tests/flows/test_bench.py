@@ -279,6 +279,19 @@ def test_a_session_of_a_cluster_that_changed(one: Bench) -> None:
               BenchRequest(options=BenchOptions(), resume=""))  # fmt: skip
 
 
+def test_a_session_of_an_earlier_kit_goes_on(one: Bench) -> None:
+    """An earlier kit recorded fewer fields of a node and of mpi."""
+    file = one.run(repeats=1).folder / META
+    session = json.loads(file.read_text())
+    del session["facts"]["nodes"][0]["mig"], session["facts"]["settings"]["mpi"]["allreduce"]
+    file.write_text(json.dumps(session))
+    one.run(resume="")
+    session["facts"]["nodes"][0]["cores"] += 1
+    file.write_text(json.dumps(session))
+    with pytest.raises(InputError, match=r"the cluster has changed since .*hosts"):
+        one.run(resume="")
+
+
 def test_beside_another_run_it_does_not_begin(one: Bench) -> None:
     one.cluster.fleet["gpu1"].living = ["20261121-101500-3fa2"]
     with pytest.raises(NotReadyError, match=r"other runs are active.*20261121-101500-3fa2") as caught:

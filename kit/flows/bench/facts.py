@@ -144,9 +144,23 @@ def _recorded(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the differences between two surveys of a cluster that make their figures incomparable."""
+    """Return the differences between two surveys of a cluster that make their figures incomparable.
+
+    A field that only one of them has is newer than the kit that made the other one.
+    """
     return tuple(
         f"{what}: {before.get(name)} then, {now.get(name)} now"
         for name, what in (("image", "image"), ("nodes", "hosts"), ("network", "network"), ("settings", "settings"))
-        if before.get(name) != now.get(name)
+        if _shared(before.get(name), now.get(name)) != _shared(now.get(name), before.get(name))
     )
+
+
+def _shared(value: Any, other: Any) -> Any:
+    """Return `value` with only the fields that `other` has, too, at any depth. Variables come and go, so they stay."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return {
+            name: part if name == "env" else _shared(part, other[name]) for name, part in value.items() if name in other
+        }
+    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        return [_shared(part, others) for part, others in zip(value, other, strict=True)]
+    return value

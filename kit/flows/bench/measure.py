@@ -169,7 +169,7 @@ def _folder_to_resume(context: Context, request: BenchRequest) -> Path | None:
             benchfolder.check_new(request.folder)
         return None
     path = benchfolder.find(context.folder, request.resume)
-    session = session_of(benchfolder.read(path, META), str(path / META))
+    session = session_of(benchfolder.read(path, META), str(path / META), whole=True)
     if session.cluster != context.spec.name:
         raise InputError(
             f"{path} is a session of cluster {session.cluster}, but this cluster is {context.spec.name}",

@@ -22,8 +22,12 @@ def session_text(session: Session) -> str:
     return json.dumps(asdict(session), indent=1, ensure_ascii=False) + "\n"
 
 
-def session_of(text: str, file: str) -> Session:
-    """Parse a session. Raises InputError, which names `file`, if the text is not a session of this kit's format."""
+def session_of(text: str, file: str, *, whole: bool = False) -> Session:
+    """Parse a session. Raises InputError, which names `file`, if the text is not a session of this kit's format.
+
+    A newer kit may have written fields that this kit does not know. They are ignored, or refused if `whole`: without
+    them, cases would be measured in another way than before.
+    """
     try:
         data = _loaded(text)
         # Check the format first: another format may have other fields.
@@ -36,13 +40,32 @@ def session_of(text: str, file: str) -> Session:
         _fits(Session, data)
         if len(data["cases"]) > MOST_CASES:
             raise ValueError(f"it has more than {MOST_CASES} cases")
-        return Session(**{**data, "cases": tuple(_case(case) for case in data["cases"])})
+        session = Session(**{**_known(Session, data), "cases": tuple(_case(case) for case in data["cases"])})
     except ValueError as error:
         raise InputError(
             f"is not a session of kit bench: {error}",
             hint="give the folder of another session, or move this folder away",
             file=file,
         ) from error
+    newer = [*_newer(Session, data), *(name for case in data["cases"] for name in _newer(Case, case))]
+    if whole and newer:
+        raise InputError(
+            f"this kit does not know its field '{newer[0]}': a newer kit began the session",
+            hint="update kit on this machine, or start a new session",
+            file=file,
+        )
+    return session
+
+
+def _known(kind: type[Session | Case | Sample], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of that class."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
+
+
+def _newer(kind: type[Session | Case], data: Mapping[str, Any]) -> list[str]:
+    """Return the fields that are not of that class."""
+    return [name for name in data if name not in _known(kind, data)]
 
 
 def _loaded(text: str) -> Any:
@@ -78,7 +101,7 @@ def _case(data: Any) -> Case:
         raise ValueError(f"repeats is not between 0 and {MOST_REPEATS}")
     if data.get("np", 1) < 1:
         raise ValueError("np is less than 1")
-    return Case(**{**data, "command": tuple(data["command"]), "env": env})
+    return Case(**{**_known(Case, data), "command": tuple(data["command"]), "env": env})
 
 
 # A field's type as written in kit.model.bench → its JSON types, and their name. Other fields are text.
@@ -121,8 +144,6 @@ def _fits(kind: type[Session | Case | Sample], data: Any) -> None:
         # NaN is not within them, either.
         if isinstance(data[name], int | float) and not -MOST_NUMBER <= data[name] <= MOST_NUMBER:
             raise ValueError(f"{name} is not between {-MOST_NUMBER} and {MOST_NUMBER}")
-    if other := [name for name in data if name not in known]:
-        raise ValueError(f"unknown field '{other[0]}'")
 
 
 def sample_line(sample: Sample) -> str:
@@ -135,17 +156,14 @@ def samples_of(text: str, file: str = SAMPLES) -> tuple[Sample, ...]:
     If a repeat was measured again (kit bench --resume after a failure), its last line counts.
     """
     whole, _, _ = text.rpartition("\n")
-    known = {field.name for field in fields(Sample)}
     latest: dict[tuple[str, int, bool], Sample] = {}
     for number, line in enumerate(whole.split("\n"), start=1):
         if not line.strip():
             continue
         try:
             data = _loaded(line)
-            if isinstance(data, dict):
-                data = {name: value for name, value in data.items() if name in known}
             _fits(Sample, data)
-            sample = Sample(**data)
+            sample = Sample(**_known(Sample, data))
         except ValueError as error:
             raise InputError(
                 f"is not a sample of kit bench: {error}", hint="remove the line", file=file, line=number
