@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
-from kit.errors import AnswerError
+from kit.errors import AnswerError, NotReadyError
 
 T = TypeVar("T")
 
@@ -120,6 +120,13 @@ def number(word: str, *, least: int = 0, most: int = MOST) -> int:
     if not least <= value <= most:
         raise OddAnswer(f"the number is not between {least} and {most}", word)
     return value
+
+
+def other_version(message: str, theirs: object, ours: int, *, host: str | None = None) -> NotReadyError:
+    """Return the error for a part of the cluster whose version is not this kit's. `message` is for an older one."""
+    if isinstance(theirs, int) and theirs > ours:
+        return NotReadyError("a newer kit deployed the cluster", hint="update kit on this machine", host=host)
+    return NotReadyError(message, hint="run: kit deploy", host=host)
 
 
 def beginning(answer: bytes | str) -> str:

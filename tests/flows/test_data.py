@@ -341,9 +341,10 @@ def test_a_stager_that_only_waits_is_used_again(hosts: StagingHosts, context: Co
 
 def test_another_version_of_the_stager(hosts: StagingHosts, context: Context) -> None:
     run_stager(hosts, context)
-    hosts.says({"hello": [{"hello": {"version": 2}}]})
-    with pytest.raises(NotReadyError, match="another version of the stager"):
-        stage(context, [])
+    for version, message in ((2, "a newer kit deployed the cluster"), (0, "another version of the stager")):
+        hosts.says({"hello": [{"hello": {"version": version}}]})
+        with pytest.raises(NotReadyError, match=message):
+            stage(context, [])
 
 
 def test_a_detached_staging_is_left_when_it_has_begun(hosts: StagingHosts, context: Context) -> None:

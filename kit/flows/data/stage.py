@@ -16,6 +16,7 @@ from kit.flows.data.follow import ANSWER_S, Follower
 from kit.flows.data.hosts import check_deployed, cluster_of, look
 from kit.flows.data.mount import mount_missing
 from kit.flows.data.source import Source, source_of
+from kit.model.answer import other_version
 from kit.model.data import DataSpec, data_folder
 from kit.model.datasets import StagePreview, StageResult
 from kit.model.host import Host
@@ -25,7 +26,6 @@ from kit.model.values import replace
 from kit.plan.data import failures
 from kit.plan.data.choose import known_sets, lacking, rows, staged_sets
 from kit.remote.data.order import Order, Place
-from kit.remote.data.refusals import refusal
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.ship.certificate import certificate
 from kit.remote.ssh import open_files, retry
@@ -184,8 +184,10 @@ class Staging:
 
         def begun(order: Order) -> None:
             hello = order.begun().hello
-            if hello is None or hello.version != VERSION:
-                raise refusal("version", "", self._data.name, order.host.name)
+            version = hello.version if hello is not None else None
+            if version != VERSION:
+                message = "the cluster's image has another version of the stager"
+                raise other_version(message, version, VERSION, host=order.host.name)
             if order.host is self._head:
                 # One for the staging, and one to read a folder of this machine.
                 self._ahead = [self._to(self._head) for _ in range(1 if source.folder is None else 2)]

@@ -7,7 +7,7 @@ import json
 from msgspec import Struct
 
 from kit.errors import NotReadyError
-from kit.model.answer import OddAnswer, decode
+from kit.model.answer import OddAnswer, decode, other_version
 from kit.model.launch import MOST_SLOTS, ClusterRecord, Node
 from kit.model.values import fields
 
@@ -40,7 +40,7 @@ def from_text(text: str) -> ClusterRecord:
     try:
         version: _Version = decode(text, _Version)
         if version.kit != VERSION:
-            raise NotReadyError("the cluster was deployed by another version of kit", hint="run: kit deploy")
+            raise other_version("the cluster was deployed by another version of kit", version.kit, VERSION)
         record: ClusterRecord = decode(text, ClusterRecord)
         for node in record.nodes:
             if not (0 <= node.slots <= MOST_SLOTS and 0 <= node.cores <= MOST_SLOTS and 0 <= node.gpus <= MOST_SLOTS):

@@ -45,7 +45,6 @@ def refusal(word: str, text: str, data: str, host: str) -> KitError:
             f"share it: kit ssh {host} -- sudo mount --make-rshared /",
         ),
         "no-stager": ("the cluster's image has no stager: an older kit built it", "run: kit deploy"),
-        "version": ("the cluster's image has another version of the stager", "run: kit deploy"),
         "mounted": (f"{data} is still mounted here", f"unmount it first: kit data rm {data}"),
         "staging": (
             f"{data} is being staged here, as an earlier kit.yaml says",

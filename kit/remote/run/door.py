@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from kit.errors import KitError, NotReadyError, UnreachableError
 from kit.model import names
-from kit.model.answer import OddAnswer, answer_of, convert, decode
+from kit.model.answer import OddAnswer, answer_of, convert, decode, other_version
 from kit.model.host import Login
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
@@ -121,10 +121,9 @@ class Door:
         ended = persistently(lambda: self._reached(patient=patient), no_exec)
         if not self._hello:
             raise self._no_launcher(ended)
-        if self._hello.get("kit-launch") != VERSION:
-            raise NotReadyError(
-                "the cluster has another version of kit's launcher", hint="run: kit deploy", host=self._head.host
-            )
+        version = self._hello.get("kit-launch")
+        if version != VERSION:
+            raise other_version("the cluster has another version of kit's launcher", version, VERSION, host=self.host)
         with answer_of(self.host, "the first line of its launcher"):
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code

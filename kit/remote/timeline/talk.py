@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kit.errors import KitError, NotReadyError, SlowError, StepError
 from kit.model import names
-from kit.model.answer import MOST, OddAnswer, answer_of, decode, number, within
+from kit.model.answer import MOST, OddAnswer, answer_of, decode, number, other_version, within
 from kit.model.host import Host
 from kit.remote.engine.live import new_mark, stream_in_node
 from kit.remote.ssh import open_files
@@ -99,9 +99,8 @@ class Talk:
         self._thread.start()
         answer, _ = self._answer(HELLO_S)
         if answer.version != VERSION:
-            raise NotReadyError(
-                "its node has another version of kit-timeline", hint="run: kit deploy", host=self.host.name
-            )
+            message = "its node has another version of kit-timeline"
+            raise other_version(message, answer.version, VERSION, host=self.host.name)
         self._ranks = frozenset(answer.ranks)
         return Hello(ranks=answer.ranks, size=answer.size)
 

@@ -54,7 +54,7 @@ def test_no_line_of_it_looks_like_a_section_of_the_observation(record: ClusterRe
         ('{"kit": 1}', "cannot be read"),
         ('{"kit": 1, "nodes": 3}', "cannot be read"),
         ('{"kit": 1, "nodes": [{"nam": "x"}]}', "cannot be read"),
-        ('{"kit": 2, "nodes": []}', "another version of kit"),
+        ('{"kit": 0, "nodes": []}', "another version of kit"),
     ],
 )
 def test_what_cannot_be_read(text: str, message: str) -> None:
@@ -62,3 +62,11 @@ def test_what_cannot_be_read(text: str, message: str) -> None:
         from_text(text)
     assert message in caught.value.message
     assert caught.value.hint == "run: kit deploy"
+
+
+def test_the_record_of_a_newer_kit_asks_for_a_newer_kit() -> None:
+    with pytest.raises(NotReadyError) as caught:
+        from_text('{"kit": 2, "nodes": []}')
+    assert (caught.value.message, caught.value.hint) == (
+        "a newer kit deployed the cluster", "update kit on this machine",
+    )  # fmt: skip

@@ -171,6 +171,10 @@ class TestAgainstTheLauncher:
         ("echo welcome to gpu1; echo '{\"json\": 1}'; exit 0", NotReadyError, "did not start", "kit deploy"),
         ("echo '{\"kit-launch\": 1, \"record\": \"r\"}'; cat >/dev/null", NotReadyError,
          "another version of kit's launcher", "run: kit deploy"),
+        ("echo '{\"kit-launch\": 9, \"record\": \"r\"}'; cat >/dev/null", NotReadyError,
+         "a newer kit deployed the cluster", "update kit on this machine"),
+        ("echo '{\"kit-launch\": \"9\", \"record\": \"r\"}'; cat >/dev/null", NotReadyError,
+         "another version of kit's launcher", "run: kit deploy"),
     ],
 )  # fmt: skip
 def test_a_launcher_that_does_not_answer(  # noqa: PLR0917
