@@ -32,7 +32,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
 
 class RankReading(Struct, frozen=True, kw_only=True):
-    """A rank of a run on a host, with its children. `cpu` is in percent of one core, of all its processes.
+    """A rank of a run on a host, with its children. `cpu` is in percent of one core, of all its processes. `cpu_s` also
+    has the time of children that have ended, and never falls.
 
     `pid` is that of its main process in the VM, to which `comm`, `state`, `wchan`, `core` (on which it ran last),
     `allowed` (cores: 0-3) and `waited_s` belong. `waited_s` is the time on run queues; `waited_all_s` is that of all

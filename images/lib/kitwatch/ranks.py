@@ -25,12 +25,16 @@ _KTHREADD = 2
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat has. `cpu`, `delayed` (waiting for disks) and `start` (after the boot) are in seconds."""
+    """What /proc/PID/stat has. `cpu`, `delayed` (waiting for disks) and `start` (after the boot) are in seconds.
+
+    `reaped` is the CPU time of the children for whose end the process has waited, and of theirs.
+    """
 
     comm: str
     state: str
     parent: int
     cpu: float
+    reaped: float
     threads: int
     start: float
     rss: int
@@ -61,6 +65,7 @@ def stat(pid: int) -> Optional[Stat]:
         state=words[0].decode("ascii", "replace"),
         parent=int(words[1]),
         cpu=(int(words[11]) + int(words[12])) / files.TICKS,
+        reaped=(int(words[13]) + int(words[14])) / files.TICKS,
         threads=int(words[17]),
         start=int(words[19]) / files.TICKS,
         rss=int(words[21]) * files.PAGE,
@@ -82,6 +87,8 @@ class Ranks:
         self._kernel: Set[int] = set()
         self._next = 0
         self._cgroups = cgroups.Cgroups()
+        # The greatest CPU time of each rank by run, rank, main process and its start, as of the last look.
+        self._used: Dict[Any, float] = {}
         # Without this, the kernel does not count how long a process waits for disks.
         self._delays = files.word(files.PROC + "/sys/kernel/task_delayacct") != "0"
 
@@ -169,11 +176,18 @@ class Ranks:
             known = self._known[pid]
             if known.run and known.rank >= 0:
                 groups.setdefault((known.run, known.rank), []).append(pid)
-        return [self._rank(key, pids, stats, threads) for key, pids in sorted(groups.items())[:MOST_RANKS]]
+        before, self._used = self._used, {}
+        return [self._rank(key, pids, stats, before, threads) for key, pids in sorted(groups.items())[:MOST_RANKS]]
 
-    def _rank(self, key: Any, pids: Sequence[int], stats: Dict[int, Stat], threads: bool) -> Dict[str, Any]:
+    def _rank(
+        self, key: Any, pids: Sequence[int], stats: Dict[int, Stat], before: Dict[Any, float], threads: bool
+    ) -> Dict[str, Any]:
         pid = main_of(pids, stats)
         main = stats[pid]
+        # A child that has ended counts again when its parent waits for it, or never. The counter must not fall.
+        whose = (*key, pid, main.start)
+        used = max(sum(stats[one].cpu + stats[one].reaped for one in pids), before.get(whose, 0.0))
+        self._used[whose] = used
         folder = "%s/%d" % (files.PROC, pid)
         words = files.record(folder + "/schedstat").split()
         rank = {
@@ -183,7 +197,7 @@ class Ranks:
             "comm": main.comm,
             "procs": len(pids),
             "cpu": round(sum(self._known[one].use for one in pids), 1),
-            "cpu_s": round(sum(stats[one].cpu for one in pids), 2),
+            "cpu_s": round(used, 2),
             "rss": sum(stats[one].rss for one in pids),
             "threads": sum(stats[one].threads for one in pids),
             "state": main.state,

@@ -40,7 +40,15 @@ def process(proc: Path) -> Process:
     """Write a process: its name, its parent, seconds of CPU time, and its environment."""
 
     def write(
-        pid: int, comm: str, cpu: float = 0.0, *, parent: int = 1, start: int = 100, state: str = "S", **env: object
+        pid: int,
+        comm: str,
+        cpu: float = 0.0,
+        *,
+        reaped: float = 0.0,
+        parent: int = 1,
+        start: int = 100,
+        state: str = "S",
+        **env: object,
     ) -> None:
         folder = proc / str(pid)
         folder.mkdir(exist_ok=True)
@@ -50,7 +58,8 @@ def process(proc: Path) -> Process:
             *["0"] * 9,
             str(int(cpu * 100)),
             "0",
-            *["0"] * 4,
+            str(int(reaped * 100)),
+            *["0"] * 3,
             "7",
             "0",
             str(start * 100),
@@ -93,6 +102,26 @@ def test_a_rank_with_its_children(process: Process, monkeypatch: pytest.MonkeyPa
         ],
         "others": [],
     }  # fmt: skip
+
+
+def test_the_time_of_a_rank_never_falls_when_its_child_ends(process: Process) -> None:
+    """PyTorch's DataLoader workers end after each epoch."""
+    process(11, "python3", 20.0, parent=10, **rank(3))
+    process(12, "pt_data_worker", 5.0, parent=11, **rank(3))
+    look = ranks.Ranks()
+
+    def seconds() -> float:
+        return float(look.look()["ranks"][0]["cpu_s"])
+
+    assert seconds() == 25.0
+    process(12, "pt_data_worker", 5.0, parent=11, state="Z", **rank(3))
+    assert seconds() == 25.0
+    # The parent has waited for it.
+    process(11, "python3", 21.0, reaped=5.0, parent=10, **rank(3))
+    assert seconds() == 26.0
+    # An elastic run has started the rank again: that is another process, which counts from 0.
+    process(11, "python3", 1.0, start=200, parent=10, **rank(3))
+    assert seconds() == 1.0
 
 
 def test_the_program_below_a_shell_is_the_rank(process: Process) -> None:
@@ -245,6 +274,10 @@ def test_real_processes() -> None:
     assert mine[0]["rss"] > 1 << 20
     assert mine[0]["waited_all_s"] >= mine[0]["waited_s"] >= 0
     assert mine[0]["allowed"] == files.cpu_list(os.sched_getaffinity(0))
+    # This process has waited for it.
+    times = os.times()
+    assert ranks.stat(os.getpid()).reaped >= 0.04
+    assert ranks.stat(os.getpid()).reaped == pytest.approx(times.children_user + times.children_system, abs=0.03)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
