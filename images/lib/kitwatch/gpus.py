@@ -39,8 +39,10 @@ _MOST = 1 << 20
 _MOST_GPUS = 256
 # An answer that is older than this many periods, and at least this many seconds, no longer describes the GPUs.
 _STALE, _STALE_S = 3, 10.0
-# A failing nvidia-smi is started again after this time.
+# A failing nvidia-smi is started again after this time, and on a host without GPUs one that may be there by then.
 _AGAIN_S = 30.0
+# What nvidia-smi prints on a host without GPUs; and on one whose only GPU is lost, after other words or later.
+_NO_GPUS = "No devices"
 
 
 def parse(line: str) -> Optional[Tuple[int, Dict[str, Any]]]:
@@ -100,6 +102,8 @@ class Gpus:
         self.fault = ""
         # The first line of this nvidia-smi that is no GPU. The first names the cause, and the others follow from it.
         self._complaint = ""
+        # The newest such line that names a cause, until a GPU answers; and whether any GPU ever did.
+        self._cause, self._had = "", False
         self._process: Any = None
         self._missing = False
         self._word = 0
@@ -113,12 +117,10 @@ class Gpus:
 
         `wait` is the time for the very first answer, in seconds. Later calls never wait.
         """
-        if self._missing:
-            return []
         now = time.monotonic()
         if self._process is None and now >= self._again:
             self._start(now)
-        end = now + (wait if self._newest is None else 0.0)
+        end = now + (wait if self._newest is None and not self._missing else 0.0)
         while self._process is not None and self._drain(max(end - time.monotonic(), 0.0)):
             if self._newest is not None:
                 end = 0.0
@@ -147,7 +149,7 @@ class Gpus:
                 argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment()
             )
         except OSError as error:
-            self._missing = isinstance(error, FileNotFoundError)
+            self._missing = isinstance(error, FileNotFoundError) and not self._had
             self.fault = "" if self._missing else "%s does not start: %s" % (PROGRAM, error.strerror)
             self._again = now + _AGAIN_S
             return
@@ -178,7 +180,9 @@ class Gpus:
         parsed = parse(line)
         if parsed is None:
             if line and not self._complaint:
-                self.fault = self._complaint = "".join(char for char in line[:200] if char.isprintable())
+                self._complaint = "".join(char for char in line[:200] if char.isprintable())
+                if not self._complaint.startswith(_NO_GPUS):
+                    self.fault = self._complaint
             return
         total, gpu = parsed
         if self._growing and gpu["index"] <= self._growing[-1]["index"]:
@@ -191,7 +195,8 @@ class Gpus:
     def _settle(self) -> None:
         if self._growing:
             self._newest, self._growing = self._growing, []
-            self._heard, self.fault, self._complaint = time.monotonic(), "", ""
+            self._heard, self.fault, self._complaint, self._cause = time.monotonic(), "", "", ""
+            self._had, self._missing = True, False
 
     def _ended(self) -> None:
         if self._text:
@@ -207,11 +212,18 @@ class Gpus:
                 self._again = now
             else:
                 self._newest = None
-                self.fault = self._complaint or "%s ended with exit code %d" % (PROGRAM, code)
                 self._again = now + _AGAIN_S
-            # A host whose only GPU is lost also ends with this sentence, after another one.
-            if self._complaint.startswith("No devices"):
-                self._missing, self.fault = True, ""
+                self._judge("%s ended with exit code %d" % (PROGRAM, code))
+
+    def _judge(self, ended: str) -> None:
+        """Set why there is no answer of an nvidia-smi that ended: it says that there are no GPUs, or it failed."""
+        if not self._complaint.startswith(_NO_GPUS):
+            self._missing, self._cause, self.fault = False, self._complaint or self._cause, self._complaint or ended
+        elif self._had or self._cause:
+            # The GPU is lost. What was printed before says more.
+            self.fault = self._cause or self._complaint
+        else:
+            self._missing, self.fault = True, ""
 
 
 def _environment() -> Dict[str, str]:

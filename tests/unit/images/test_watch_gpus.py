@@ -196,6 +196,51 @@ def test_a_supervisor_with_more_than_1023_open_files(smi: Smi) -> None:
     assert source.read(wait=60)
 
 
+@pytest.mark.parametrize(
+    ("first", "answer", "fault"),
+    [
+        (f"echo '{H200}'; echo 'GPU is lost'; exit 15", None, "GPU is lost"),
+        (f"echo '{H200}'; exit 0", None, "No devices were found"),
+        ("echo 'GPU is lost'; exit 15", None, "GPU is lost"),
+        # That says nothing of a GPU.
+        ("exit 3", [], ""),
+    ],
+)
+def test_a_host_whose_only_gpu_is_lost_has_gpus(
+    smi: Smi, tmp_path: Path, first: str, answer: object, fault: str
+) -> None:
+    """The driver may know the GPU no more when nvidia-smi is started again."""
+    source = smi(
+        f"[ -e '{tmp_path}/again' ] && echo 'No devices were found' && exit 6; touch '{tmp_path}/again'\n{first}"
+    )
+    until_ended(source)
+    source._again = 0.0
+    until_ended(source)
+    assert (source.read(), source.fault) == (answer, fault)
+
+
+def until_ended(source: Any) -> None:
+    source.read(wait=60)
+    while source._process is not None:
+        source.read(wait=60)
+
+
+@pytest.mark.parametrize("path", ["{folder}:{before}", "{folder}/empty"], ids=["without GPUs", "without nvidia-smi"])
+def test_a_gpu_that_comes_later_is_seen(smi: Smi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str) -> None:
+    before = os.environ["PATH"]
+    source = smi("echo 'No devices were found'; exit 6")
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", path.format(folder=tmp_path, before=before))
+        assert source.read(wait=60) == []
+    smi(f"echo '{H200}'; exec sleep 1000")
+    assert source.read(wait=60) == []
+    source._again = 0.0
+    while (newest := source.read()) == []:
+        pass
+    assert (newest[0]["index"], source.fault) == (0, "")
+    source.close()
+
+
 def test_an_answer_becomes_old(smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
     source = smi(f"echo '{H200}'; exec sleep 1000")
     assert source.read(wait=60)
