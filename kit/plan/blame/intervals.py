@@ -103,7 +103,7 @@ def _rank(run: str, reading: watch.Reading, number: int) -> watch.RankReading | 
 def _cores(text: str) -> str:
     """Return a list of cores, or '' if it is not one: a host wrote it."""
     try:
-        numbers = core_numbers(text) if len(text) < 200 else set()
+        numbers = core_numbers(text)
     except ValueError:
         return ""
     return text if numbers else ""

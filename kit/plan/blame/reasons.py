@@ -244,11 +244,16 @@ def _others(watched: Watched, late: Late) -> list[Other]:
 def core_numbers(text: str) -> set[int]:
     """Return the cores of `0-3,8`. Raises ValueError for what is no such list: a host wrote it."""
     numbers: set[int] = set()
+    highest = -1
     for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        if int(last or first) >= MOST_CORES:
+        words = part.partition("-")
+        first, last = int(words[0]), int(words[2] or words[0])
+        if last >= MOST_CORES:
             raise ValueError("no machine has that many cores")
-        numbers |= set(range(int(first), int(last or first) + 1))
+        if not highest < first <= last:
+            raise ValueError("the kernel writes cores in their order")
+        highest = last
+        numbers |= set(range(first, last + 1))
     return numbers
 
 

@@ -13,30 +13,32 @@ from kit.model.watch import Reading
 MOST_LINE = 1 << 20
 # Of a name, such as that of a device, a program or a kernel's function. A fault has a sentence.
 _LONGEST = 200
+# Of a field that may be longer. The CPUs of a rank are a list: `0,2,4` where the CPUs of each socket alternate.
+_LONGER = {"allowed": 4000}
 _MOST_ENTRIES = 8192
 
 
 def reading_of(line: bytes, form: type[Reading] = Reading) -> Reading:
     """Return the reading in a line. Raises OddAnswer."""
     reading: Reading = decode(line, form, most=MOST_LINE)
-    for value in _values(reading):
+    for value, longest in _values(reading, _LONGEST):
         if isinstance(value, str):
-            if len(value) > _LONGEST:
+            if len(value) > longest:
                 raise OddAnswer("a text is too long", value)
         elif isinstance(value, int | float) and not abs(value) <= MOST:
             raise OddAnswer(f"a number is above {MOST}")
     return reading
 
 
-def _values(value: Any) -> Iterator[Any]:
-    """Yield all texts and numbers in a value."""
+def _values(value: Any, longest: int) -> Iterator[tuple[Any, int]]:
+    """Yield all texts and numbers in a value, each with the most characters that a text there may have."""
     if is_value(value):
         for name in fields(value):
-            yield from _values(getattr(value, name))
+            yield from _values(getattr(value, name), _LONGER.get(name, _LONGEST))
     elif isinstance(value, dict | tuple):
         if len(value) > _MOST_ENTRIES:
             raise OddAnswer(f"it has a list of more than {_MOST_ENTRIES} entries")
         for item in value.items() if isinstance(value, dict) else value:
-            yield from _values(item)
+            yield from _values(item, longest)
     elif value is not None:
-        yield value
+        yield value, longest

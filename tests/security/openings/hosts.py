@@ -737,7 +737,7 @@ OPENINGS: tuple[Opening, ...] = (
         border=_TOP,
         what="a name in a reading has any length",
         file="kit/remote/watch/answers.py",
-        old="if len(value) > _LONGEST:",
+        old="if len(value) > longest:",
         new="if len(value) > MOST:",
         tests=("unit/remote/watch/test_watchers.py", "-k", "odd_reading"),
     ),

@@ -7,7 +7,7 @@ import pytest
 from kit.model.blame import Gpu, HostInterval, RankShares, Reason, Watched
 from kit.model.values import replace
 from kit.plan.blame.lateness import Late
-from kit.plan.blame.reasons import Cause, cause
+from kit.plan.blame.reasons import Cause, cause, core_numbers
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,15 @@ def test_a_reason_to_throttle_is_usual_if_other_gpus_of_the_model_give_it() -> N
     assert last_of(two_models(capped, capped)).reason == "loader"
     # Alone of its model, it is compared with all: most of them give this reason.
     assert last_of(two_models(capped)).reason == "loader"
+
+
+def test_the_cores_of_a_rank_on_a_large_host_are_read() -> None:
+    assert core_numbers("0-3,8") == {0, 1, 2, 3, 8}
+    assert core_numbers(",".join(map(str, range(0, 208, 2)))) == set(range(0, 208, 2))
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "3-1", "5,4", "0-9,0-9", "70000", "0-70000"])
+def test_what_is_no_list_of_cores_is_refused(text: str) -> None:
+    """A host wrote it, and each entry could be as large as the whole."""
+    with pytest.raises(ValueError, match=r"core|literal"):
+        core_numbers(text)

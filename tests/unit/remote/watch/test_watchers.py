@@ -227,6 +227,10 @@ def own_imports(path: Path) -> Iterator[str]:
         (b'{"at": 1, "cores": "4"}', "Expected `int`"),
         (b'{"at": 1e300}', "a number is above"),
         (b'{"at": 1, "ranks": [{"run": "' + b"x" * 300 + b'", "rank": 0, "pid": 1}]}', "a text is too long"),
+        (
+            b'{"at": 1, "ranks": [{"run": "r", "rank": 0, "pid": 1, "allowed": "' + b"1" * 5000 + b'"}]}',
+            "text is too long",
+        ),
         (b'{"at": 1, "per_core": [' + b"1," * 9000 + b"1]}", "more than 8192 entries"),
         (b" " * (MOST_LINE + 1), "bytes"),
     ],
@@ -234,3 +238,10 @@ def own_imports(path: Path) -> Iterator[str]:
 def test_an_odd_reading_is_refused(line: bytes, text: str) -> None:
     with pytest.raises(OddAnswer, match=text):
         reading_of(line)
+
+
+def test_a_rank_on_every_other_core_of_a_large_host() -> None:
+    """The CPUs of two sockets may alternate."""
+    cores = ",".join(map(str, range(0, 1024, 2)))
+    reading = reading_of(b'{"at": 1, "ranks": [{"run": "r", "rank": 0, "pid": 1, "allowed": "%s"}]}' % cores.encode())
+    assert reading.ranks[0].allowed == cores
