@@ -92,8 +92,10 @@ class LoopbackTransport:
             return code
 
     def _feed(self, live: Live, process: subprocess.Popen[bytes]) -> None:
-        assert live.stdin
         assert process.stdin
+        if live.stdin is None:
+            process.stdin.close()
+            return
         reader = live.stdin()
         try:
             while data := reader.read(1 << 16):

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from types import TracebackType
+
 from kit.config.selection import select_hosts
+from kit.errors import Interrupted, KitError
+from kit.events import OutputLine, Stream, Warned
 from kit.flows.context import Context
 from kit.model import names
+from kit.model.host import Host
 from kit.remote.scripts import node_logs
-from kit.remote.ssh.openssh import openssh_argv
-from kit.remote.ssh.stream import follow
-from kit.remote.ssh.transport import as_root
+from kit.remote.ssh import fanout, retry
+from kit.remote.ssh.transport import Live, LiveTransport
+
+# A longer line comes in pieces: nothing that a host prints may fill kit's memory.
+MOST_LINE = 1 << 20
 
 
 def logs(context: Context, hosts: str | None, *, tail: int | None, since_s: float | None = None, live: bool) -> int:
     """Print the logs of the nodes' containers, on these hosts or on all. Return 0, or the code that failed.
 
-    If there are several, each line begins with its host.
+    If there are several, each line begins with its host, and a host that fails is a warning, with the exit code of its
+    error. Raises the error of an only host.
     """
     chosen = select_hosts(context.inventory, hosts).hosts if hosts else context.inventory.hosts
     head = context.inventory.head.name
@@ -24,5 +36,104 @@ def logs(context: Context, hosts: str | None, *, tail: int | None, since_s: floa
         options = ["--tail", str(tail)] if tail is not None else []
         options += ["--since", f"{since_s:.0f}s"] if since_s is not None else []
         options += ["--follow"] if live else []
-        commands[one.name] = [*openssh_argv(context.login(one)), as_root(node_logs(container, *options))]
-    return follow(commands, context.reporter, named=len(commands) > 1)
+        commands[one.name] = node_logs(container, *options)
+    work = _Work(context, commands, several=len(chosen) > 1)
+    try:
+        # A log that is followed does not end, so all hosts have a thread.
+        outcome = fanout.each(chosen, work, width=len(chosen))
+    except Interrupted:
+        # Ctrl-C is how a person ends it: no host is left to finish.
+        raise KeyboardInterrupt from None
+    finally:
+        work.end()
+    if len(chosen) == 1:
+        outcome.or_raise("kit logs")
+    return max([*outcome.results.values(), *(error.exit_code for error in outcome.failures.values())], default=0)
+
+
+class _Work:
+    """The command on each host. As many hosts log in at a time as this machine's cores serve."""
+
+    def __init__(self, context: Context, commands: Mapping[str, Sequence[str]], *, several: bool) -> None:
+        self._context, self._commands, self._several = context, commands, several
+        self._gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        self._transports: list[LiveTransport] = []
+        self._over = threading.Event()
+
+    def __call__(self, host: Host) -> int:
+        try:
+            return self._follow(host)
+        except KitError as error:
+            error.host = error.host or host.name
+            # The other logs may go on for ever.
+            if self._several and not self._over.is_set():
+                self._context.reporter.report(Warned(text=str(error), hint=error.hint))
+            raise
+
+    def _follow(self, host: Host) -> int:
+        out, err = self._lines(host, "stdout"), self._lines(host, "stderr")
+        turn = _Turn(self._gate)
+
+        def begin() -> bool:
+            turn.end()
+            return not self._over.is_set()
+
+        try:
+            with turn, closing(self._context.connect(host)) as transport:
+                self._transports.append(transport)
+                return transport.stream(self._commands[host.name], Live(out=out.add, err=err.add, begin=begin))
+        finally:
+            out.end()
+            err.end()
+
+    def _lines(self, host: Host, stream: Stream) -> _Lines:
+        source = host.name if self._several else ""
+        report = self._context.reporter.report
+        return _Lines(lambda text: report(OutputLine(text=text, stream=stream, source=source)))
+
+    def end(self) -> None:
+        """End what still runs."""
+        self._over.set()
+        for transport in self._transports:
+            transport.close()
+
+
+class _Turn:
+    """A place among the hosts that log in at a time, until `end` or the end of the context."""
+
+    def __init__(self, gate: threading.Semaphore) -> None:
+        self._gate = gate
+        self._held = False
+
+    def __enter__(self) -> None:
+        self._gate.acquire()
+        self._held = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self._held:
+            self._held = False
+            self._gate.release()
+
+
+class _Lines:
+    """Passes on whole lines of a stream, and at the end what has no newline."""
+
+    def __init__(self, sink: Callable[[str], None]) -> None:
+        self._sink = sink
+        self._rest = b""
+
+    def add(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MOST_LINE:
+            whole, self._rest = [*whole, self._rest], b""
+        for line in whole:
+            self._sink(line.rstrip(b"\r").decode(errors="replace"))
+
+    def end(self) -> None:
+        if self._rest:
+            self.add(b"\n")

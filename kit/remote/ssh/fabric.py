@@ -61,6 +61,7 @@ class FabricTransport:
         self._login = target
         self._connection: Any = None
         self._openssh: OpenSshTransport | None = None
+        self._live: OpenSshTransport | None = None
 
     @property
     def host(self) -> Host:
@@ -76,15 +77,17 @@ class FabricTransport:
 
     def stream(self, argv: Sequence[str], live: Live) -> int:
         """Run it with OpenSSH's client, which passes output on while it comes."""
-        with closing(self._other_client()) as transport:
+        self._live = self._other_client()
+        with closing(self._live) as transport:
             return transport.stream(argv, live)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        if self._openssh is not None:
-            self._openssh.close()
+        for transport in (self._openssh, self._live):
+            if transport is not None:
+                transport.close()
 
     def _other_client(self) -> OpenSshTransport:
         from kit.remote.ssh.multiplexed import OpenSshTransport  # noqa: PLC0415  (mostly not needed)

@@ -1,4 +1,4 @@
-"""Live output of commands on other machines, whole lines at a time, and handing the terminal over to a command."""
+"""Hands the terminal over to a command, and reads what a command writes to standard error."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping, Sequence
-from typing import IO
-
-from kit.events import OutputLine, Reporter, Stream
-from kit.remote.ssh import open_files
-from kit.remote.ssh.refusals import no_client_error
+from collections.abc import Sequence
 
 # How much of what ssh wrote to standard error kit keeps.
 _ERROR_BYTES = 1 << 18
@@ -46,48 +40,6 @@ def run_in_terminal(argv: Sequence[str]) -> int:
             signal.signal(number, handler)
 
 
-def follow(commands: Mapping[str, Sequence[str]], reporter: Reporter, *, named: bool) -> int:
-    """Report the lines of all commands (by source) until they end. Returns the greatest exit code."""
-    processes = {}
-    threads = []
-    open_files.allow(len(commands))
-    try:
-        for source, argv in commands.items():
-            processes[source] = process = _started(argv, source)
-            pipes: tuple[tuple[IO[bytes] | None, Stream], ...] = (
-                (process.stdout, "stdout"),
-                (process.stderr, "stderr"),
-            )
-            for pipe, stream in pipes:
-                arguments = (pipe, stream, source if named else "", reporter)
-                threads.append(threading.Thread(target=_read, args=arguments, daemon=True))
-                threads[-1].start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)
-        return max((process.wait() for process in processes.values()), default=0)
-    finally:
-        for process in processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-
-
-def _started(argv: Sequence[str], source: str) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
-        raise no_client_error() from error
-    except OSError as error:
-        raise open_files.no_connection(error, source) from error
-
-
 def errors_of(process: subprocess.Popen[bytes]) -> str:
     """Return what a process writes to standard error until it ends.
 
@@ -103,9 +55,3 @@ def errors_of(process: subprocess.Popen[bytes]) -> str:
         text = (text + data)[-_ERROR_BYTES:]
         if (ready and not data) or (not ready and process.poll() is not None):
             return text.decode(errors="replace").strip()
-
-
-def _read(pipe: IO[bytes] | None, stream: Stream, source: str, reporter: Reporter) -> None:
-    for raw in pipe or ():
-        text = raw.rstrip(b"\r\n").decode(errors="replace")
-        reporter.report(OutputLine(text=text, stream=stream, source=source))

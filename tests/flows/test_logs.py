@@ -1,0 +1,98 @@
+"""kit logs of nodes, on hosts that are addresses of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kit.errors import UnreachableError
+from kit.events import Event, OutputLine
+from kit.flows.cluster import logs as flow
+from kit.model.host import Host
+from kit.remote.ssh.transport import Live
+from tests.fakes.loopback import Loopback
+from tests.fakes.reporter import Remembering
+
+
+def test_the_logs_of_the_hosts_that_answer(reporter: Remembering) -> None:
+    machine = Loopback(3, down={"gpu2"})
+    machine.altered = {
+        "gpu1": ("sh", "-c", "printf 'one\\r\\ntwo'; echo bad >&2; exit 5"),
+        "gpu3": ("echo", "three"),
+    }
+    assert flow.logs(machine.context(reporter), None, tail=None, live=False) == 5
+    assert sorted((one.source, one.stream, one.text) for one in reporter.lines) == [
+        ("gpu1", "stderr", "bad"),
+        ("gpu1", "stdout", "one"),
+        ("gpu1", "stdout", "two"),
+        ("gpu3", "stdout", "three"),
+    ]
+    assert [(one.text, one.hint) for one in reporter.warnings] == [("gpu2: no SSH connection", "is the VM up?")]
+    assert flow.logs(machine.context(reporter), "gpu[2-3]", tail=None, live=False) == 3
+
+
+def test_an_only_host_that_fails_is_an_error(reporter: Remembering) -> None:
+    with pytest.raises(UnreachableError, match="gpu1: no SSH connection"):
+        flow.logs(Loopback(2, down={"gpu1"}).context(reporter), "gpu1", tail=None, live=False)
+    assert reporter.events == []
+
+
+class Following:
+    """Hosts whose logs do not end before all of them are followed."""
+
+    def __init__(self, count: int) -> None:
+        self.commands: list[Sequence[str]] = []
+        self._together = threading.Barrier(count)
+        self._login = threading.Lock()
+
+    def __call__(self, host: Host) -> Any:
+        return self
+
+    def stream(self, argv: Sequence[str], live: Live) -> int:
+        assert self._login.acquire(blocking=False), "two hosts log in at once"
+        # Others would come meanwhile.
+        time.sleep(0.01)
+        self.commands.append(argv)
+        self._login.release()
+        assert live.begin
+        assert live.begin()
+        self._together.wait(60)
+        return 0
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_hosts_log_in_a_few_at_a_time_and_are_followed_all_at_once(
+    reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A jump host drops connections where too many log in at once."""
+    monkeypatch.setattr(flow.retry, "width", lambda _cores: 1)
+    hosts = Following(3)
+    context = dataclasses.replace(Loopback(3).context(reporter), connect=hosts)
+    assert flow.logs(context, None, tail=3, live=True) == 0
+    assert [command[-5:] for command in hosts.commands] == [["logs", "--tail", "3", "--follow", "--"]] * 3
+
+
+def test_ctrl_c_ends_what_runs_on_the_hosts() -> None:
+    machine = Loopback(2)
+    machine.altered = dict.fromkeys(("gpu1", "gpu2"), ("sh", "-c", "echo up; exec sleep 1000"))
+    main = threading.get_ident()
+
+    class Pressing(Remembering):
+        def report(self, event: Event) -> None:
+            super().report(event)
+            if len(self.of(OutputLine)) == 2:
+                signal.pthread_kill(main, signal.SIGINT)
+
+    reporter = Pressing()
+    with pytest.raises(KeyboardInterrupt):
+        flow.logs(machine.context(reporter), None, tail=None, live=True)
+    assert [process.wait(60) for process in machine.processes.values()] == [-9, -9]
+    assert reporter.warnings == []
