@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import threading
 from collections.abc import Callable, Iterator
@@ -9,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import kit
-from kit.errors import HostsFailed, InputError, KitError
+from kit.errors import HostsFailed, InputError, KitError, StepError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.model.metrics import Address, Exported, Family
 from kit.plan.metrics import families
-from kit.remote.machine.ports import holder, is_free
+from kit.remote.machine.ports import holder, refusal
 from kit.remote.watch import prometheus
 from kit.remote.watch.watchers import Watchers, answered
 
@@ -45,7 +46,9 @@ def served(context: Context, listen: Address, *, every: float, anywhere: bool = 
     Raises InputError for all addresses of this machine, unless you said so (`anywhere`), and for a port that is taken.
     """
     check_address(listen, anywhere=anywhere)
-    if listen.port and not is_free(listen.host, listen.port):
+    refused = refusal(listen.host, listen.port) if listen.port else None
+    # Any other reason has its own error where the server starts.
+    if refused is not None and refused.errno == errno.EADDRINUSE:
         by = holder(listen.host, listen.port)
         raise InputError(
             f"port {listen.port} of {listen.host} is in use{f' by {by}' if by else ''}",
@@ -60,13 +63,24 @@ def served(context: Context, listen: Address, *, every: float, anywhere: bool = 
 
 
 def write(context: Context, file: Path, *, every: float, once: bool, ready: Callable[[Exported], None]) -> None:
-    """Write the metrics into a file for node_exporter's textfile collector, again and again until Ctrl-C."""
+    """Write the metrics into a file for node_exporter's textfile collector, again and again until Ctrl-C.
+
+    Raises StepError if it cannot be written the first time. Later failures are warnings: a disk that was full may have
+    room again.
+    """
     with _watched(context, every=every) as now:
         prometheus.write(now, file)
         ready(Exported(file=str(file), hosts=context.inventory.names))
         over = threading.Event()
+        before = ""
         while not once and not over.wait(every):
-            prometheus.write(now, file)
+            try:
+                prometheus.write(now, file)
+                before = ""
+            except StepError as error:
+                if error.message != before:
+                    context.reporter.report(Warned(text=f"{error}; kit tries again", hint=error.hint))
+                before = error.message
 
 
 def check_address(listen: Address, *, anywhere: bool) -> None:

@@ -144,8 +144,9 @@ def test_a_taken_port_is_named_before_any_host_is_read(machine: Loopback, report
 
 
 def test_an_address_of_another_machine_is_an_error(machine: Loopback, reporter: Remembering) -> None:
-    with pytest.raises((StepError, InputError), match=r"192\.0\.2\.1"):
-        flow.serve(machine.context(reporter), Address(host="192.0.2.1", port=0), every=1, anywhere=False, ready=never)
+    address = Address(host="192.0.2.1", port=9400)
+    with pytest.raises(StepError, match=r"cannot listen on 192\.0\.2\.1:9400: .*assign requested address"):
+        flow.serve(machine.context(reporter), address, every=1, anywhere=False, ready=never)
 
 
 def test_a_file_is_replaced_whole(machine: Loopback, reporter: Remembering, tmp_path: Path) -> None:
@@ -170,6 +171,29 @@ def test_a_file_is_written_again(machine: Loopback, reporter: Remembering, tmp_p
 
     context = machine.context(reporter)
     while_open(lambda ready: flow.write(context, file, every=0.05, once=False, ready=ready), look)
+
+
+def test_a_disk_that_is_full_for_a_while_ends_nothing(
+    machine: Loopback, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, wrong = "No space left on device", "Read-only file system"
+    answers = ["", full, full, wrong, "", wrong]
+    main = threading.get_ident()
+
+    def write(_now: object, file: Path) -> None:
+        if not answers:
+            signal.pthread_kill(main, signal.SIGINT)
+        elif why := answers.pop(0):
+            raise StepError(f"{file} cannot be written: {why}", hint="choose another: --textfile FILE")
+
+    monkeypatch.setattr(flow.prometheus, "write", write)
+    with pytest.raises(KeyboardInterrupt):
+        flow.write(machine.context(reporter), Path("kit.prom"), every=0.001, once=False, ready=lambda _value: None)
+    assert [one.text.split(": ")[1] for one in reporter.warnings] == [
+        f"{full}; kit tries again",
+        f"{wrong}; kit tries again",
+        f"{wrong}; kit tries again",
+    ]
 
 
 def test_a_folder_that_does_not_exist_is_named(machine: Loopback, reporter: Remembering, tmp_path: Path) -> None:

@@ -14,14 +14,19 @@ _LISTENING = "0A"
 
 def is_free(address: str, port: int) -> bool:
     """Return whether a program could listen here now."""
+    return refusal(address, port) is None
+
+
+def refusal(address: str, port: int) -> OSError | None:
+    """Return why no program could listen here now, or None if one could. EADDRINUSE: another program listens."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         # As ssh does: connections of an earlier program that are about to end do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error
+    return None
 
 
 def free_port(address: str) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from kit.remote.machine.ports import free_port, holder, is_free
+from kit.remote.machine.ports import free_port, holder, is_free, refusal
 
 ALL = "0.0.0.0"  # noqa: S104
 ME = f"(pid {os.getpid()})"
@@ -46,3 +47,14 @@ def test_a_port_that_is_free(tmp_path: Path) -> None:
         assert not is_free("127.0.0.1", port)
         # Where /proc says nothing.
         assert holder("127.0.0.1", port, tmp_path) == ""
+
+
+def test_why_no_program_can_listen() -> None:
+    assert refusal("127.0.0.1", 0) is None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = refusal("127.0.0.1", server.getsockname()[1])
+    # RFC 5737: an address that no machine has.
+    absent = refusal("192.0.2.1", 0)
+    assert taken is not None
+    assert absent is not None
+    assert (taken.errno, absent.errno) == (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
