@@ -133,9 +133,16 @@ def unknown(expr: str, legend: str) -> set[str]:
     names = set(re.findall(r"\bkit_\w+", expr))
     known = {label for name in names & set(BY_NAME) for label in BY_NAME[name].labels}
     asked = set(re.findall(r"([a-z_]+)(?:=~|!~|!=|=)\"", expr)) | set(re.findall(r"{{(\w+)}}", legend))
-    for group in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", expr):
-        asked |= {word.strip() for word in group.split(",")}
-    return (names - set(BY_NAME)) | (asked - known)
+    for group in groups(expr):
+        asked |= group
+    # Prometheus itself adds the instance.
+    return (names - set(BY_NAME)) | (asked - known - {"instance"})
+
+
+def groups(text: str) -> list[set[str]]:
+    """Return the labels of each `by` and `on` in expressions."""
+    found = re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", text)
+    return [{word.strip() for word in group.split(",")} for group in found]
 
 
 @pytest.mark.parametrize(("title", "expr", "legend"), [pytest.param(*one, id=one[1][:60]) for one in targets()])
@@ -145,6 +152,15 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_exist(title: str, expr: 
     # Counters are only ever used as rates, and gauges never.
     for name in re.findall(r"\bkit_\w+", expr):
         assert (f"rate({name}{{" in expr) == (BY_NAME[name].kind == "counter")
+
+
+def test_hosts_with_the_same_name_in_two_clusters_are_kept_apart() -> None:
+    """Otherwise Prometheus refuses to join them, or adds up what does not belong together."""
+    texts = [*(expr for _, expr, _ in targets()), (DOCS / "metrics.md").read_text()]
+    joins = [group for text in texts for group in groups(text)]
+    of_hosts = [group for group in joins if "host" in group]
+    assert len(of_hosts) == 5
+    assert all("instance" in group for group in of_hosts)
 
 
 def test_an_expression_with_a_wrong_name_is_found() -> None:
