@@ -13,14 +13,12 @@ from kit.flows.run.listing import stored_run
 from kit.model.forward import Forwarded, Forwards, Wanted
 from kit.model.host import Host
 from kit.model.run import RunRecord
-from kit.plan.forward import target
+from kit.plan.forward import LOCALHOST, target
 from kit.remote.machine import ports as local_ports
 from kit.remote.scripts import script
 from kit.remote.ssh.openssh import LOOPBACK
 from kit.remote.ssh.tunnel import Tunnel
 
-# Where a program that starts later is looked for: localhost is 127.0.0.1, and ::1 if that refuses.
-LATER = "localhost"
 # A browser tries again and again. The same answer is reported this often.
 _AGAIN_S = 30.0
 _TABLES_S = 30.0
@@ -59,7 +57,7 @@ def forward(
         opened = []
         for local, one in zip(locals_, wanted, strict=True):
             address = target(lines, one.port)
-            tunnel.forward(local, address or LATER, one.port)
+            tunnel.forward(local, address or LOCALHOST, one.port)
             opened.append(Forwarded(local=local, port=one.port, address=address))
         ready(Forwards(host=host.name, ports=tuple(opened), run=record.id if record else ""))
         tunnel.wait()

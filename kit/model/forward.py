@@ -13,7 +13,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Forwarded(Struct, frozen=True, kw_only=True):
-    """One forwarded port. `address` is the one on which a program listens on the VM, or '' if none listens yet."""
+    """One forwarded port. `address` is where a program is reached on the VM, or '' if none listens yet."""
 
     local: int
     port: int

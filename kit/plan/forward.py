@@ -6,7 +6,10 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+# sshd tries all addresses of this name: 127.0.0.1, and ::1 if that refuses.
+LOCALHOST = "localhost"
 _LISTENING = "0A"
+_LOOPBACKS = (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "::1"), ("::", LOCALHOST))  # noqa: S104  (not bound here)
 _ROW = re.compile(r"\s*[0-9]+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) [0-9A-F:]+ ([0-9A-F]{2}) ")
 
 
@@ -24,10 +27,10 @@ def target(lines: Iterable[str], port: int) -> str:
     """Return the address to connect to on the VM itself, or '' if nothing listens on the port.
 
     A program that listens on every address, or on the loopback, is reached by the loopback. Others listen on one
-    address only.
+    address only. One that listens on `::` may accept IPv4, IPv6 or both: a VM with IPv6 off has no ::1.
     """
     addresses = listeners(lines, port)
-    for open_to, loopback in (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "::1"), ("::", "::1")):  # noqa: S104  (not bound here)
+    for open_to, loopback in _LOOPBACKS:
         if open_to in addresses:
             return loopback
     return addresses[0] if addresses else ""

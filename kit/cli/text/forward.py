@@ -19,7 +19,7 @@ def _line(host: str, port: Forwarded) -> str:
     line = f"{LOCAL}:{port.local} → {host}, port {port.port}"
     if not port.address:
         return f"{line}: nothing listens there yet"
-    return line if port.address in (LOCAL, "::1") else f"{line} of {port.address}"
+    return line if port.address in (LOCAL, "::1", "localhost") else f"{line} of {port.address}"
 
 
 def board(value: Board) -> str:
