@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from kit.config.selection import select_hosts
-from kit.errors import NotReadyError
+from kit.errors import NotReadyError, UnreachableError
 from kit.flows.context import Context
 from kit.flows.run.answers import run_of
 from kit.flows.run.attach import open_door
@@ -55,6 +55,16 @@ class Watching:
         if self.lines is not None and self.over:
             self.lines.wait(FIRST_S)
         return self.watchers.now()
+
+    def once(self) -> tuple[Seen, ...]:
+        """Wait as `wait` does, for the only look at the hosts: a host that has given nothing by then has an error."""
+        return tuple(_given_up(one) if one.reading is None and one.error is None else one for one in self.wait())
+
+
+def _given_up(one: Seen) -> Seen:
+    what = f"no reading within {FIRST_S:.0f} s"
+    hint = f"look at the host: kit ssh {one.host} -- uptime"
+    return replace(one, error=UnreachableError(what, hint=hint, host=one.host))
 
 
 @contextmanager

@@ -14,9 +14,15 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kit.cli.verbs import top
+from kit.errors import StepError
+from kit.flows.watch import Watching
+from kit.model.watch import Reading, Seen
 from kit.remote.ssh.program import BOOTSTRAP
 from tests.fakes.head import until
 from tests.fakes.sshd import Sshd
@@ -190,6 +196,31 @@ def test_once_as_text_and_as_json(site: Path) -> None:
     assert (value["kind"], value["run"], value["hosts"][0]["host"]) == ("top", None, "gpu1")
     assert value["hosts"][0]["reading"]["cores"] == os.cpu_count()
     assert value["hosts"][0]["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("silent", "trouble", "code"),
+    [
+        (Seen(host="gpu2"), "no reading within 30 s", 3),
+        (Seen(host="gpu2", error=StepError("its readings ended", host="gpu2")), "its readings ended", 4),
+        (Seen(host="gpu2", reading=Reading(at=1.0)), None, 0),
+    ],
+)
+def test_a_host_that_gives_no_figures_at_once_is_a_failure(silent: Seen, trouble: str | None, code: int) -> None:
+    class Watchers:
+        def wait(self, _done: object, _within_s: float) -> bool:
+            return False
+
+        def now(self) -> tuple[Seen, ...]:
+            return Seen(host="gpu1", reading=Reading(at=1.0)), silent
+
+    shown: list[dict[str, Any]] = []
+    session: Any = SimpleNamespace(close=lambda: None, json=True, emit=lambda _kind, value: shown.append(value))
+    watchers: Any = Watchers()
+    assert top._once(session, Watching(cluster="lab", watchers=watchers)) == code
+    (value,) = shown
+    assert [host["trouble"] for host in value["hosts"]] == [None, trouble]
+    assert (value["hosts"][1]["error"] is None) == (code == 0)
 
 
 def test_without_a_terminal_there_is_no_screen(site: Path) -> None:

@@ -14,8 +14,12 @@ from kit.errors import HostsFailed, InputError
 from kit.model.names import LATEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kit.cli.session import Session
     from kit.flows.watch import Watching
+    from kit.model.watch import Seen
+    from kit.plan.watch.rows import History, Tables
 
 # The width of a text that is not for a terminal.
 WIDTH = 200
@@ -44,13 +48,16 @@ def top(session: Session) -> int:
 def _once(session: Session, watched: Watching) -> int:
     from kit.cli.text import top as text
     from kit.cli.text.top_cells import text_of
+    from kit.plan.watch.rows import History
 
-    seen = watched.wait()
+    seen = watched.once()
     session.close()
     if session.json:
-        session.emit("top", _value(watched))
+        session.emit("top", _value(watched, seen))
     else:
-        tables = _tables(watched)
+        history = History()
+        history.add(seen)
+        tables = _tables(watched, seen, history)
         terminal = session.terminal
         lines = text.whole(_head(watched), tables, terminal.width or WIDTH, ascii_only=_ascii(session))
         session.show("top", None, text_of(lines, lambda piece, style: terminal.paint(piece, style, terminal.out)))
@@ -62,7 +69,7 @@ def _stream(session: Session, watched: Watching) -> int:
     """Print an object a second until Ctrl-C, or the end of the run."""
     watched.wait()
     while True:
-        session.emit("top", _value(watched))
+        session.emit("top", _value(watched, watched.now()))
         if watched.over:
             return 0
         time.sleep(PAUSE_S)
@@ -71,29 +78,26 @@ def _stream(session: Session, watched: Watching) -> int:
 def _live(session: Session, watched: Watching) -> None:
     from kit.cli.screen.top import show
     from kit.cli.text import top as text
-    from kit.plan.watch.rows import History, Tables
+    from kit.plan.watch.rows import History
     from kit.plan.watch.state import Choice
 
     history = History()
     held: list[tuple[text.Head, Tables]] = []
 
     def draw(choice: Choice, size: tuple[int, int]) -> Any:
-        history.add(watched.now())
+        seen = watched.now()
+        history.add(seen)
         if not (choice.paused and held):
-            held[:] = [(_head(watched), _tables(watched, history))]
+            held[:] = [(_head(watched), _tables(watched, seen, history))]
         head, tables = held[0]
         return text.page(head, tables, choice, size, ascii_only=_ascii(session))
 
     show(session.terminal, draw)
 
 
-def _tables(watched: Watching, history: Any = None) -> Any:
-    from kit.plan.watch.rows import History, tables
+def _tables(watched: Watching, seen: Sequence[Seen], history: History) -> Tables:
+    from kit.plan.watch.rows import tables
 
-    seen = watched.now()
-    if history is None:
-        history = History()
-        history.add(seen)
     return tables(seen, history, run=watched.run.id if watched.run else "", last=watched.last())
 
 
@@ -112,14 +116,14 @@ def _ascii(session: Session) -> bool:
     return "utf" not in (getattr(session.terminal.out, "encoding", None) or "").lower()
 
 
-def _value(watched: Watching) -> dict[str, Any]:
+def _value(watched: Watching, seen: Sequence[Seen]) -> dict[str, Any]:
     """Return the figures for JSON: the readings as they came, and the run's last lines."""
     from kit.cli.screen import jsonout
     from kit.plan.watch.rows import trouble
 
     last = watched.last()
     hosts = []
-    for one in watched.now():
+    for one in seen:
         reading = jsonout.encode(one.reading)
         for rank in reading["ranks"] if reading else ():
             rank["last"] = last.get(rank["rank"]) if watched.run and rank["run"] == watched.run.id else None
