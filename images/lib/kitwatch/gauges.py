@@ -5,8 +5,8 @@ from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from kitwatch import devices, gpus, ranks, system
 
-# The file systems that fill up: the root's, the engine's, and the one of runs.
-PATHS = ("/", "/var/lib/docker", "/var/lib/kit")
+# The file systems that fill up: the root's, the engine's, and the one of runs and data, on a VM and in a node.
+PATHS = ("/", "/var/lib/docker", "/opt/kit", "/var/lib/kit")
 
 
 class Gauges:
@@ -30,6 +30,7 @@ class Gauges:
         self._gpus = gpu if isinstance(gpu, gpus.Gpus) else self._mine
         self._at: Optional[float] = None
         self._counters: Optional[system.Counters] = None
+        self._seconds: Dict[str, float] = {}
         self._disks: Optional[Dict[str, Dict[str, float]]] = None
         self._nics: Optional[Dict[str, Dict[str, float]]] = None
 
@@ -43,6 +44,7 @@ class Gauges:
         counters, disks, nics = system.counters(), devices.disks(), devices.nics()
         reading: Dict[str, Any] = {"at": round(time.time(), 3), "seconds": round(seconds, 3) if seconds else None}
         reading.update(system.cores(counters, self._counters))
+        reading["cpu_s"] = self._seconds = system.rising(reading["cpu_s"], self._seconds)
         reading["mem"] = system.memory()
         reading["psi"] = system.pressure()
         reading["disk"] = system.space(self._paths)

@@ -7,6 +7,8 @@ from kitwatch import files
 
 # The columns of /proc/stat. Guests are part of user and nice.
 _MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+# The kernel may take back some of these: see iowait in its Documentation/filesystems/proc.rst.
+_TAKEN_BACK = ("idle", "iowait")
 _PRESSURES = ("cpu", "memory", "io")
 
 
@@ -57,6 +59,13 @@ def cores(now: Counters, before: Optional[Counters]) -> Dict[str, Any]:
         "runq": max(now.running - 1, 0),
         "blocked": now.blocked,
         "load1": load(),
+    }
+
+
+def rising(seconds: Dict[str, float], before: Dict[str, float]) -> Dict[str, float]:
+    """Return the seconds of each mode, without what the kernel took back since the last result, `before`."""
+    return {
+        mode: max(value, before.get(mode, 0.0)) if mode in _TAKEN_BACK else value for mode, value in seconds.items()
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kit.model import names
 from tests.fakes import launcher
 
 files: Any = launcher.load("kitwatch.files")
@@ -109,6 +110,25 @@ def test_cores_one_by_one(host: Host) -> None:
     # A core came or went, so the lists cannot be compared.
     host("proc/stat", "cpu 0\ncpu1 1000 0 500 5100 250 0 100 0\n")
     assert system.cores(system.counters(), before)["per_core"] is None
+
+
+def test_time_that_the_kernel_takes_back_makes_no_counter_fall(host: Host) -> None:
+    watched = gauges.Gauges(gpu=False, paths=())
+
+    def seconds(idle: int, iowait: int, user: int = 100) -> list[float]:
+        host("proc/stat", f"cpu {user} 0 0 {idle} {iowait} 0 0 0\ncpu0 {user} 0 0 {idle} {iowait} 0 0 0\n")
+        return [watched.read()["cpu_s"][mode] for mode in ("idle", "iowait", "user")]
+
+    assert seconds(1000, 200) == [10.0, 2.0, 1.0]
+    assert seconds(999, 150) == [10.0, 2.0, 1.0]
+    # Still below what was shown before.
+    assert seconds(1100, 190) == [11.0, 2.0, 1.0]
+    # A container's own /proc/stat may begin again.
+    assert seconds(1200, 300, user=50) == [12.0, 3.0, 0.5]
+
+
+def test_the_disks_of_runs_are_those_of_a_vm_and_of_a_node() -> None:
+    assert {names.ROOT, names.STATE_MOUNT} <= set(gauges.PATHS)
 
 
 def test_pressure(host: Host) -> None:
