@@ -14,6 +14,7 @@ import pytest
 
 from kit.remote.ssh import open_files
 from tests.fakes import launcher
+from tests.fakes.head import until
 
 gpus: Any = launcher.load("kitwatch.gpus")
 CAPTURES = Path(__file__).resolve().parents[2] / "captures" / "nvidia-smi"
@@ -235,9 +236,8 @@ def test_a_gpu_that_comes_later_is_seen(smi: Smi, monkeypatch: pytest.MonkeyPatc
     smi(f"echo '{H200}'; exec sleep 1000")
     assert source.read(wait=60) == []
     source._again = 0.0
-    while (newest := source.read()) == []:
-        pass
-    assert (newest[0]["index"], source.fault) == (0, "")
+    until(source.read)
+    assert (source.read()[0]["index"], source.fault) == (0, "")
     source.close()
 
 
