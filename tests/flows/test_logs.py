@@ -15,6 +15,7 @@ from kit.errors import UnreachableError
 from kit.events import Event, OutputLine
 from kit.flows.cluster import logs as flow
 from kit.model.host import Host
+from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Live
 from tests.fakes.loopback import Loopback
 from tests.fakes.reporter import Remembering
@@ -73,7 +74,7 @@ def test_hosts_log_in_a_few_at_a_time_and_are_followed_all_at_once(
     reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A jump host drops connections where too many log in at once."""
-    monkeypatch.setattr(flow.retry, "width", lambda _cores: 1)
+    monkeypatch.setattr(retry, "width", lambda _cores: 1)
     hosts = Following(3)
     context = dataclasses.replace(Loopback(3).context(reporter), connect=hosts)
     assert flow.logs(context, None, tail=3, live=True) == 0

@@ -19,7 +19,7 @@ from kit.errors import HostsFailed, InputError, StepError
 from kit.flows import metrics as flow
 from kit.model.metrics import Address, Exported
 from kit.plan.forward import listeners
-from kit.remote.watch import watchers
+from kit.remote.watch import prometheus, watchers
 from tests.fakes.loopback import Loopback
 from tests.fakes.reporter import Remembering
 
@@ -186,7 +186,7 @@ def test_a_disk_that_is_full_for_a_while_ends_nothing(
         elif why := answers.pop(0):
             raise StepError(f"{file} cannot be written: {why}", hint="choose another: --textfile FILE")
 
-    monkeypatch.setattr(flow.prometheus, "write", write)
+    monkeypatch.setattr(prometheus, "write", write)
     with pytest.raises(KeyboardInterrupt):
         flow.write(machine.context(reporter), Path("kit.prom"), every=0.001, once=False, ready=lambda _value: None)
     assert [one.text.split(": ")[1] for one in reporter.warnings] == [
