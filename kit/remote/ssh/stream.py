@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from kit.remote.ssh import open_files
+
 # How much of what ssh wrote to standard error kit keeps.
 _ERROR_BYTES = 1 << 18
 

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from kit.errors import StepError
-from kit.events import Silent
 from kit.model.host import Host
 from kit.remote.doctor.probes import Probes
-from kit.remote.ssh import fanout, open_files, stream
+from kit.remote.ssh import fanout, open_files
 from kit.remote.ssh.transport import LiveTransport
 from kit.remote.watch.watchers import Watchers
 from tests.fakes.facts import host
@@ -59,11 +58,10 @@ def _enter(context: Any) -> None:
     [
         (lambda: fanout.each(HOSTS, lambda one: one.name, width=32), 32),
         (lambda: fanout.each(HOSTS[:3], lambda one: one.name, width=32), 3),
-        (lambda: stream.follow({one.name: ["true"] for one in HOSTS[:2]}, Silent(), named=True), 2),
         (lambda: _enter(Watchers(HOSTS, _gone, count=1)), 40),
         (lambda: _enter(Probes(HOSTS, _gone)), 40),
     ],
-    ids=["fan-out", "few", "logs", "watchers", "probes"],
+    ids=["fan-out", "few", "watchers", "probes"],
 )
 def test_who_starts_commands_allows_their_files(
     start: Callable[[], object], commands: int, monkeypatch: pytest.MonkeyPatch
@@ -73,28 +71,6 @@ def test_who_starts_commands_allows_their_files(
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: set_to.append(both))
     start()
     assert set_to == [(8 * commands + 256, 5000)]
-
-
-def test_logs_name_the_host_for_which_no_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-    popen = subprocess.Popen
-
-    def start(*words: Any, **more: Any) -> subprocess.Popen[bytes]:
-        if started:
-            raise OSError(errno.EMFILE, "Too many open files")
-        started.append(popen(*words, **more))
-        return started[0]
-
-    monkeypatch.setattr(subprocess, "Popen", start)
-    with pytest.raises(StepError) as caught:
-        stream.follow({"gpu1": ["sleep", "600"], "gpu2": ["sleep", "600"]}, Silent(), named=True)
-    assert (caught.value.host, caught.value.hint) == ("gpu2", open_files.FILES_HINT)
-    assert started[0].poll() is not None
-
-
-def test_logs_need_an_ssh_client() -> None:
-    with pytest.raises(StepError, match="this machine has no ssh client"):
-        stream.follow({"gpu1": ["/nonexistent/ssh"]}, Silent(), named=False)
 
 
 def test_a_machine_without_memory_for_a_process_needs_another_hint() -> None:
