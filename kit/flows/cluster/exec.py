@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,8 @@ from kit.model.result import ExecResult, OutputGroup
 from kit.remote.engine.live import end_in_node, new_mark, stream_in_node
 from kit.remote.machine.stdin import Input
 from kit.remote.scripts import in_node
-from kit.remote.ssh import fanout, retry
+from kit.remote.ssh import fanout
+from kit.remote.ssh.logins import Logins, Turn
 from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
 from kit.remote.ssh.stream import run_in_terminal
 from kit.remote.ssh.transport import Completed, Live, Reader, as_root
@@ -124,20 +124,6 @@ def _container(context: Context, host: Host) -> str:
     return names.container(context.spec.name, role)
 
 
-class _Turn:
-    """A host's turn to log in. The constructor waits for it."""
-
-    def __init__(self, gate: threading.Semaphore) -> None:
-        gate.acquire()
-        self._gate: threading.Semaphore | None = gate
-
-    def end(self) -> None:
-        """End the turn if it has not ended: the host has logged in, or could not."""
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            gate.release()
-
-
 class _Work:
     """The command on every host, and the hosts where it runs now."""
 
@@ -152,11 +138,10 @@ class _Work:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._running: dict[str, Host] = {}
-        # As many logins at a time as this machine's cores serve.
-        self._gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        self._logins = Logins()
 
     def __call__(self, host: Host) -> int:
-        turn = _Turn(self._gate)
+        turn = self._logins.turn()
         live = Live(
             out=lambda data: self._output.write(host.name, "stdout", data),
             err=lambda data: self._output.write(host.name, "stderr", data),
@@ -177,7 +162,7 @@ class _Work:
             with self._lock:
                 self._running.pop(host.name, None)
 
-    def _begins(self, host: Host, turn: _Turn) -> bool:
+    def _begins(self, host: Host, turn: Turn) -> bool:
         """Note that the command begins on the host. Return False if it must not begin any more."""
         turn.end()
         with self._lock:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from types import TracebackType
 
 from kit.config.selection import select_hosts
 from kit.errors import Interrupted, KitError
@@ -15,7 +13,8 @@ from kit.flows.context import Context
 from kit.model import names
 from kit.model.host import Host
 from kit.remote.scripts import node_logs
-from kit.remote.ssh import fanout, retry
+from kit.remote.ssh import fanout
+from kit.remote.ssh.logins import Logins
 from kit.remote.ssh.transport import Live, LiveTransport
 
 # A longer line comes in pieces: nothing that a host prints may fill kit's memory.
@@ -52,11 +51,11 @@ def logs(context: Context, hosts: str | None, *, tail: int | None, since_s: floa
 
 
 class _Work:
-    """The command on each host. As many hosts log in at a time as this machine's cores serve."""
+    """The command on each host."""
 
     def __init__(self, context: Context, commands: Mapping[str, Sequence[str]], *, several: bool) -> None:
         self._context, self._commands, self._several = context, commands, several
-        self._gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        self._logins = Logins()
         self._transports: list[LiveTransport] = []
         self._over = threading.Event()
 
@@ -72,7 +71,7 @@ class _Work:
 
     def _follow(self, host: Host) -> int:
         out, err = self._lines(host, "stdout"), self._lines(host, "stderr")
-        turn = _Turn(self._gate)
+        turn = self._logins.turn()
 
         def begin() -> bool:
             turn.end()
@@ -96,28 +95,6 @@ class _Work:
         self._over.set()
         for transport in self._transports:
             transport.close()
-
-
-class _Turn:
-    """A place among the hosts that log in at a time, until `end` or the end of the context."""
-
-    def __init__(self, gate: threading.Semaphore) -> None:
-        self._gate = gate
-        self._held = False
-
-    def __enter__(self) -> None:
-        self._gate.acquire()
-        self._held = True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
-    def end(self) -> None:
-        if self._held:
-            self._held = False
-            self._gate.release()
 
 
 class _Lines:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -28,7 +27,8 @@ from kit.plan.data.choose import known_sets, lacking, rows, staged_sets
 from kit.remote.data.order import Order, Place
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.ship.certificate import certificate
-from kit.remote.ssh import open_files, retry
+from kit.remote.ssh import open_files
+from kit.remote.ssh.logins import Logins
 
 # The version of the orders that this kit speaks.
 VERSION = 1
@@ -162,24 +162,24 @@ class Staging:
         seconds = result.seconds or time.monotonic() - begun
         return replace(result, seconds=seconds, lost={**self._out, **result.lost})
 
-    def _order(self, host: Host, source: Source, *, gate: threading.Semaphore | None = None) -> Order:
+    def _order(self, host: Host, source: Source, *, logins: Logins | None = None) -> Order:
         place = Place(
             cluster=self._context.spec.name,
             data=self._data.name,
             folder=data_folder(self._context.spec.name, self._data),
             options=source.options(host.name),
         )
-        order = Order(host, self._context.connect, place, gate=gate)
+        order = Order(host, self._context.connect, place, logins=logins)
         self._orders.append(order)
         return order.start()
 
     def _opened(self, source: Source) -> dict[str, Order]:
         """Start the stager on each host. A host where that fails is out; raises if the head fails, or all do."""
-        gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        logins = Logins()
         open_files.allow(len(self._context.inventory.hosts))
         for host in self._context.inventory.hosts:
             self._context.reporter.report(HostStep(host=host.name, text="starting"))
-        orders = {host.name: self._order(host, source, gate=gate) for host in self._context.inventory.hosts}
+        orders = {host.name: self._order(host, source, logins=logins) for host in self._context.inventory.hosts}
         self._certificate = certificate()
 
         def begun(order: Order) -> None:

@@ -17,6 +17,7 @@ from kit.model.staging import MOST_LINE, Hello, StagerAnswer, order_line, read
 from kit.remote.data.refusals import StagerGone, refusal
 from kit.remote.scripts import script
 from kit.remote.ssh import open_files
+from kit.remote.ssh.logins import Logins
 from kit.remote.ssh.transport import Live, LiveTransport
 
 # The script's line before it passes orders on, and the beginning of all its lines.
@@ -79,7 +80,7 @@ class Order:
 
     A staging goes on without it. `record` is the text of the cluster's record, if the host is its head; `hello` is what
     the stager says of itself first. `raw` gets the stager's bytes in place of lines, if it is set before the order is
-    sent (kit.remote.data.feed). `gate` limits how many hosts log in at a time. Not thread-safe.
+    sent (kit.remote.data.feed). `logins` limits how many hosts log in at a time. Not thread-safe.
     """
 
     def __init__(
@@ -89,19 +90,19 @@ class Order:
         place: Place,
         *,
         how: How = "start",
-        gate: threading.Semaphore | None = None,
+        logins: Logins | None = None,
     ) -> None:
         self.host = host
         self.record = ""
         self.hello: Hello | None = None
         self.raw: Callable[[bytes], None] | None = None
         self._connect, self._place, self._how = connect, place, how
-        self._gate = gate or threading.Semaphore(1)
+        self._logins = logins or Logins()
         self._input = _Input()
         self._answers: queue.Queue[bytes | KitError] = queue.Queue(maxsize=_MOST_UNREAD)
         self._partial, self._errors = bytearray(), bytearray()
         self._gone = False
-        self._held, self._going = threading.Event(), threading.Event()
+        self._going = threading.Event()
         self._refused: str | None = None
         self._transport: LiveTransport | None = None
         self._thread = threading.Thread(target=self._run, name=f"kit-data-{host.name}", daemon=True)
@@ -181,11 +182,15 @@ class Order:
 
     def _run(self) -> None:
         error: KitError
-        self._gate.acquire()
-        self._held.set()
+        turn = self._logins.turn()
+
+        def begin() -> bool:
+            turn.end()
+            return not self._input.closed
+
         try:
             with contextlib.closing(self._connect(self.host)) as self._transport:
-                live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=self._may_begin)
+                live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=begin)
                 code = self._transport.stream(self._place.argv(self._how), live)
             error = self._ended(code)
         except KitError as failed:
@@ -196,21 +201,11 @@ class Order:
             # A bug must not leave the caller waiting.
             error = StepError(f"kit failed: {type(failed).__name__}: {failed}", host=self.host.name)
         finally:
-            self._release()
+            turn.end()
         self._input.close()
         # A full queue means that nobody reads any more.
         with contextlib.suppress(queue.Full):
             self._answers.put(error, timeout=60)
-
-    def _may_begin(self) -> bool:
-        self._release()
-        return not self._input.closed
-
-    def _release(self) -> None:
-        """Let the next host log in."""
-        if self._held.is_set():
-            self._held.clear()
-            self._gate.release()
 
     def _hear(self, data: bytes) -> None:
         if self._going.is_set() and self.raw is not None:

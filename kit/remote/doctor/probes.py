@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import secrets
 import threading
@@ -19,7 +18,8 @@ from kit.errors import AnswerError, KitError, SlowError, StepError
 from kit.model.answer import OddAnswer, answer_of, beginning
 from kit.model.host import Host
 from kit.remote.doctor.answers import MOST_LINE, serial_of
-from kit.remote.ssh import open_files, retry
+from kit.remote.ssh import open_files
+from kit.remote.ssh.logins import Logins
 from kit.remote.ssh.program import ARGV, package, packed
 from kit.remote.ssh.transport import Live, LiveTransport
 
@@ -69,15 +69,14 @@ class _Input:
 class _Probe:
     """One host's probe, and the thread that holds its connection."""
 
-    def __init__(self, host: Host, connect: Callable[[Host], LiveTransport], gate: threading.Semaphore) -> None:
+    def __init__(self, host: Host, connect: Callable[[Host], LiveTransport], logins: Logins) -> None:
         self.host = host
         self.answers: queue.SimpleQueue[bytes | KitError] = queue.SimpleQueue()
         self.serial = 0
         self._input = _Input()
-        self._connect, self._gate = connect, gate
+        self._connect, self._logins = connect, logins
         self._partial, self._errors = bytearray(), bytearray()
         self._transport: LiveTransport | None = None
-        self._held = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def order(self, order: Order) -> None:
@@ -110,25 +109,15 @@ class _Probe:
 
     def _talk(self) -> KitError:
         """Return how the probe ended, which is always too early."""
-        self._gate.acquire()
-        self._held.set()
-        try:
-            with contextlib.closing(self._connect(self.host)) as self._transport:
-                live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=self._begun)
-                code = self._transport.stream(ARGV, live)
-        finally:
-            self._release()
+        with self._logins.turn() as turn, contextlib.closing(self._connect(self.host)) as self._transport:
+
+            def begin() -> bool:
+                turn.end()
+                return not self._input.closed
+
+            live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=begin)
+            code = self._transport.stream(ARGV, live)
         return self._ended(code)
-
-    def _begun(self) -> bool:
-        self._release()
-        return not self._input.closed
-
-    def _release(self) -> None:
-        """Let the next host log in."""
-        if self._held.is_set():
-            self._held.clear()
-            self._gate.release()
 
     def _hear(self, data: bytes) -> None:
         self._partial += data
@@ -170,9 +159,8 @@ class Probes:
     def __init__(self, hosts: Sequence[Host], connect: Callable[[Host], LiveTransport]) -> None:
         self.failures: dict[str, KitError] = {}
         self._secret = secrets.token_hex(16)
-        # As many logins at a time as this machine's cores serve.
-        gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
-        self._probes = {host.name: _Probe(host, connect, gate) for host in hosts}
+        logins = Logins()
+        self._probes = {host.name: _Probe(host, connect, logins) for host in hosts}
 
     def __enter__(self) -> Probes:
         open_files.allow(len(self._probes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 import time
@@ -15,7 +14,8 @@ from kit.errors import AnswerError, KitError, LoginRefusedError, StepError
 from kit.model.answer import answer_of, beginning
 from kit.model.host import Host
 from kit.model.watch import Reading, Seen, SuspectReading
-from kit.remote.ssh import open_files, retry
+from kit.remote.ssh import open_files
+from kit.remote.ssh.logins import Logins
 from kit.remote.ssh.program import ARGV
 from kit.remote.ssh.transport import Live, LiveTransport
 from kit.remote.watch.answers import MOST_LINE, reading_of
@@ -115,18 +115,12 @@ class _Watcher:
         """Read until the program ends. Raises KitError unless kit ended it, or it printed all that was wanted."""
         self._partial, self._errors = bytearray(), bytearray()
         self._input = _Input(program(self._all.order))
-        held = threading.Event()
-
-        def release() -> None:
-            if not held.is_set():
-                held.set()
-                self._all.gate.release()
+        turn = self._all.logins.turn()
 
         def begun() -> bool:
-            release()
+            turn.end()
             return not self._all.closed.is_set()
 
-        self._all.gate.acquire()
         started = self.number
         try:
             with contextlib.closing(self._all.connect(self.host)) as self._transport:
@@ -137,7 +131,7 @@ class _Watcher:
                 return
             raise
         finally:
-            release()
+            turn.end()
         wanted = int(self._all.order["count"])
         if not self._all.closed.is_set() and not (wanted and self.number - started >= wanted):
             raise self._ended(code)
@@ -207,8 +201,7 @@ class Watchers:
         self.connect, self.keep, self.again = connect, max(keep, 1), not count
         self.changed = threading.Condition()
         self.closed = threading.Event()
-        # As many logins at a time as this machine's cores serve.
-        self.gate = threading.Semaphore(retry.width(os.cpu_count() or 1))
+        self.logins = Logins()
         self._watchers = [_Watcher(host, self) for host in hosts]
 
     def __enter__(self) -> Watchers:
