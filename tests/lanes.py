@@ -19,7 +19,8 @@ _FILES = {
     "cluster": "blame cluster code collectives gpus local_engine lock mxnet nccl predict queue run runs security "
     "setup tensorboard tensorflow timeline top transport tune wheel",
     "faults": "bench data elastic fault_matrix faults neighbors results swarm",
-    "bare": "bench_report completion cuda data_faults doctor image lab metrics nfs pytorch registry ship timeline_page",
+    "bare": "bench_report completion cuda data_faults doctor image lab metrics nfs pytorch registry setup_boot ship "
+    "timeline_page",
 }
 LANES = {lane: frozenset(files.split()) for lane, files in _FILES.items()}
 

@@ -8,23 +8,18 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from kit.config import settings
-from kit.config.selection import select_hosts
 from kit.errors import StepError
-from kit.events import Silent
-from kit.flows.context import Context, open_context
 from kit.flows.setup.setup import SetupRequest, setup
-from kit.model.setup.steps import ChangeMtu, Reboot
+from kit.model.setup.steps import ChangeMtu
 from kit.plan.setup import system
 from kit.remote.cluster.execution import Execution
 from kit.remote.setup import steps
 from kit.remote.ssh.transport import Transport
-from tests.integration.rig import CONNECTIONS, kit, kit_argv, kit_environ, objects, ssh, taken_down, until
+from tests.integration.bare import BareLab
+from tests.integration.rig import kit, kit_argv, kit_environ, objects, taken_down, until
 
 NAME = f"test-{os.getpid()}-setup"
 DAEMON = "/etc/docker/daemon.json"
@@ -32,41 +27,16 @@ DAEMON = "/etc/docker/daemon.json"
 BEFORE = '{ "debug":false,\n\t"log-driver": "local" }'
 
 
-class Lab:
-    """The folder of the lab, and commands on its hosts as root."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        loaded = settings.load(folder, hosts_flag=None, config_flag=None, flags={}, environ={})
-        self.addresses = {host.name: host.address for host in loaded.inventory.hosts}
-
-    def on(self, host: str, script: str, stdin: str = "") -> str:
-        done = ssh(self.folder, self.addresses[host], script, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def setup(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = kit(self.folder, "setup", *words)
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    def context(self, host: str, flags: dict[str, object]) -> Context:
-        """Return a context on one host."""
-        flags = {"ssh.keep": False, **flags}
-        loaded = settings.load(self.folder, hosts_flag=None, config_flag=None, flags=flags, environ={})
-        return open_context(select_hosts(loaded.inventory, host), loaded.spec, loaded.folder, Silent())
-
-
 @pytest.fixture(scope="module")
-def lab(bases: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(bases: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareLab]:
     folder = tmp_path_factory.mktemp("bare")
     with taken_down(folder, NAME):
         up = kit(folder, "lab", "up", "--bare", "--hosts", "2", "--user", "ubuntu", "--name", NAME)
         assert up.returncode == 0, up.stderr
-        yield Lab(folder)
+        yield BareLab(folder)
 
 
-def test_a_killed_setup_goes_on_and_the_second_time_there_is_nothing_to_do(lab: Lab) -> None:
+def test_a_killed_setup_goes_on_and_the_second_time_there_is_nothing_to_do(lab: BareLab) -> None:
     """kit and dpkg are both killed on gpu2, in the middle of the engine's package."""
     process = subprocess.Popen(
         kit_argv("-C", str(lab.folder), "setup", "-H", "gpu2", "--only", "docker"),
@@ -97,7 +67,7 @@ def test_a_killed_setup_goes_on_and_the_second_time_there_is_nothing_to_do(lab: 
     assert lab.on("gpu1", look) == before
 
 
-def test_daemon_json_is_merged_and_comes_back_byte_for_byte(lab: Lab) -> None:
+def test_daemon_json_is_merged_and_comes_back_byte_for_byte(lab: BareLab) -> None:
     lab.on("gpu1", f"mkdir -p /etc/docker && cat >{DAEMON} && chmod 640 {DAEMON} && systemctl restart docker", BEFORE)
     proxy = {"KIT_SETUP_PROXY": "http://proxy.example:3128"}
     done = kit(lab.folder, "setup", "-H", "gpu1", "--only", "docker", **proxy)
@@ -113,7 +83,7 @@ def test_daemon_json_is_merged_and_comes_back_byte_for_byte(lab: Lab) -> None:
     assert lab.on("gpu1", "docker info --format '{{.HTTPProxy}}|{{.LoggingDriver}}'").strip() == "|local"
 
 
-def test_an_engine_that_does_not_start_gets_its_former_settings(lab: Lab) -> None:
+def test_an_engine_that_does_not_start_gets_its_former_settings(lab: BareLab) -> None:
     """The engine of gpu1 refuses to start with a proxy, as one of another version might."""
     unit = "/etc/systemd/system/docker.service.d/refuse.conf"
     refuse = f"[Service]\nExecStartPre=/bin/sh -c '! grep -q proxies {DAEMON}'\n"
@@ -126,7 +96,7 @@ def test_an_engine_that_does_not_start_gets_its_former_settings(lab: Lab) -> Non
     lab.on("gpu1", f"rm {unit} && systemctl daemon-reload")
 
 
-def test_containers_that_run_prevent_a_restart(lab: Lab) -> None:
+def test_containers_that_run_prevent_a_restart(lab: BareLab) -> None:
     lab.on("gpu1", "tar -cf - --files-from /dev/null | docker import - empty >/dev/null")
     mounts = "-v /bin:/bin -v /lib:/lib -v /lib64:/lib64 -v /usr:/usr"
     lab.on("gpu1", f"docker run -d --name busy {mounts} --entrypoint sleep empty 600")
@@ -137,7 +107,7 @@ def test_containers_that_run_prevent_a_restart(lab: Lab) -> None:
     lab.on("gpu1", "docker rm -f busy")
 
 
-def test_kernel_settings_are_set_and_come_back(lab: Lab) -> None:
+def test_kernel_settings_are_set_and_come_back(lab: BareLab) -> None:
     keys = "net.ipv4.tcp_rmem net.ipv4.tcp_slow_start_after_idle net.ipv4.tcp_mtu_probing"
     look = f"sysctl {keys}; ls /etc/sysctl.d /etc/security/limits.d"
     before = lab.on("gpu2", look)
@@ -151,7 +121,7 @@ def test_kernel_settings_are_set_and_come_back(lab: Lab) -> None:
     assert "Nothing to undo" in lab.setup("-H", "gpu2", "--only", "sysctl", "--undo").stdout
 
 
-def test_a_confirmed_mtu_stays_and_a_lost_one_goes_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_confirmed_mtu_stays_and_a_lost_one_goes_back(lab: BareLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "ChangeMtu", functools.partial(ChangeMtu, seconds=6))
     mtu = "cat /sys/class/net/eth0/mtu"
     connect, rule = steps.new_connection, "INPUT -p tcp --dport 22 -m conntrack --ctstate NEW -j REJECT"
@@ -175,26 +145,12 @@ def test_a_confirmed_mtu_stays_and_a_lost_one_goes_back(lab: Lab, monkeypatch: p
     assert lab.on("gpu1", mtu).strip() == "1500"
 
 
-def test_a_host_reboots_and_keeps_what_was_set_up(lab: Lab) -> None:
-    """No driver and no boot loader is here, which a plan reboots for. So this does the step alone."""
-    boot_id = lab.on("gpu2", "cat /proc/sys/kernel/random/boot_id").strip()
-    context = lab.context("gpu2", {})
-    execution = Execution(
-        cluster=NAME,
-        hosts={host.name: host for host in context.inventory.hosts},
-        logins=context.logins,
-        connect=context.connect,
-        engine_of=context.engine_of,
-        reporter=Silent(),
-    )
-    with closing(context.connect(context.host("gpu2"))) as transport:
-        steps.reboot(execution, transport, Reboot(boot_id=boot_id, why="a test needs it"))
-    CONNECTIONS.forget()
-    assert lab.on("gpu2", "cat /proc/sys/kernel/random/boot_id").strip() != boot_id
+def test_a_host_reboots_and_keeps_what_was_set_up(lab: BareLab) -> None:
+    lab.reboot("gpu2")
     assert "Nothing to do" in lab.setup("--only", "docker").stdout
 
 
-def test_undo_names_the_packages_that_stay(lab: Lab) -> None:
+def test_undo_names_the_packages_that_stay(lab: BareLab) -> None:
     done = lab.setup("--undo")
     assert "packages that kit setup installed stay: containerd docker-cli docker-compose docker.io" in done.stderr
     assert lab.on("gpu1", "docker version --format '{{.Server.Version}}'")

@@ -154,10 +154,11 @@ def _pages(facts: SetupFacts, spec: SetupSpec) -> Part:
             Remark(host=name, text=reason, hint=f"add to its kernel's command line: hugepagesz=1G hugepages={count}")
         )
     if not enough and facts.boot_pages and written:
-        text = f"the kernel reserved only {facts.pages} of {count} pages of 1 GiB at boot"
+        text = f"the kernel reserved only {facts.pages} of {plural(count, 'page')} of 1 GiB at boot"
         part.remarks.append(Remark(host=name, text=text, hint="lower setup.hugepages in kit.yaml: see free -g"))
     elif not enough and facts.grub:
-        part.waiting.append(f"{count} pages of 1 GiB" + (", if the kernel has no room for them now" if new else ""))
+        later = ", if the kernel has no room for them now" if new else ""
+        part.waiting.append(f"{plural(count, 'page')} of 1 GiB{later}")
     return part
 
 

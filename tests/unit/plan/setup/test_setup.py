@@ -147,6 +147,12 @@ def test_a_host_without_ip_gets_it() -> None:
     assert ("iproute2",) not in packages(draft(facts(), areas=("docker",)).plan)
 
 
+@pytest.mark.parametrize(("count", "reason"), [(1, "1 page of 1 GiB"), (2, "2 pages of 1 GiB")])
+def test_pages_that_wait_for_a_boot_are_counted(count: int, reason: str) -> None:
+    one = draft(facts(pages=0), areas=("hugepages",), setup={"hugepages": count})
+    assert one.waiting == {"gpu1": (f"{reason}, if the kernel has no room for them now",)}
+
+
 @pytest.mark.parametrize(
     ("one", "message"),
     [
