@@ -32,6 +32,10 @@ STACKS = "/run/kit/stacks"
 STACK_SIGNAL = getattr(signal, "SIGRTMAX", 64) - 3
 # The beginning of a stack that was too long.
 OTHERS = "(other threads are cut)\n"
+# Bytes to read of what a rank wrote: Python writes at most 100 threads, and of each at most 100 calls.
+MOST_STACK_FILE = 1 << 20
+# Bytes of JSON of a rank's stack: a head with many ranks cuts further.
+MOST_STACK = 1 << 15
 
 
 def environment(pid: int) -> Dict[bytes, bytes]:
@@ -264,7 +268,7 @@ def stacks(run_id: str, patience: float = 1.0) -> List[Dict[str, Any]]:
             "state": state(pid),
             "command": " ".join(b" ".join(command(pid)).decode("utf-8", "replace").split())[:120],
             "wchan": read_wchan(pid),
-            "stack": tail_from(stack_file(pid), before[pid]) if pid in before else "",
+            "stack": shortened(tail_from(stack_file(pid), before[pid]), MOST_STACK) if pid in before else "",
         }
         for pid, rank in sorted(first.items(), key=lambda pair: pair[1])
     ]
@@ -342,7 +346,7 @@ def tail_from(path: str, offset: int) -> str:
     try:
         with fence.as_user(), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             file.seek(offset)
-            return file.read(32768).decode("utf-8", "replace")
+            return file.read(MOST_STACK_FILE).decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -34,6 +34,26 @@ print("up", flush=True)
 while True:
     time.sleep(600)
 """
+# Python's own dump: of 60 threads, it takes 80 kB.
+MANY = """
+import faulthandler, os, signal, sys, threading
+file = open(sys.argv[1] + "/" + str(os.getpid()), "w")
+faulthandler.register(signal.SIGRTMAX - 3, file=file, all_threads=True)
+never, deep_down = threading.Event(), threading.Semaphore(0)
+def load(depth):
+    if depth:
+        load(depth - 1)
+    else:
+        deep_down.release()
+        never.wait()
+for _ in range(60):
+    threading.Thread(target=load, args=(40,), daemon=True).start()
+    deep_down.acquire()
+def step():
+    print("up", flush=True)
+    os.read(0, 1)
+step()
+"""
 # As setproctitle does.
 HIDDEN = """
 import ctypes, os, sys
@@ -123,3 +143,17 @@ def test_a_stack_is_reported_when_it_is_whole(run: str, tmp_path: Path, monkeypa
     process.kill()
     process.communicate()
     assert report["stack"] == "the beginning\nthe end\n"
+
+
+def test_of_many_threads_the_main_one_is_reported(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python writes the main thread last, and a data loader or NCCL can have 60 threads before it."""
+    monkeypatch.setattr(procs, "STACKS", str(tmp_path))
+    process = rank(run, sys.executable, "-IS", "-c", MANY, str(tmp_path))
+    assert process.stdout
+    assert process.stdout.readline() == b"up\n"
+    (report,) = procs.stacks(run, patience=60.0)
+    process.kill()
+    process.communicate()
+    assert report["stack"].startswith(procs.OTHERS)
+    assert " in step\n" in report["stack"].splitlines(keepends=True)[2]
+    assert len(report["stack"]) <= procs.MOST_STACK
