@@ -80,10 +80,10 @@ def _without_comments(text: str) -> tuple[str, bool]:
     while True:
         # A comment may directly follow another one.
         begins = bool(parts) and text.startswith("/*", position)
-        found = None if begins else _COMMENT.search(text, position)
-        if not begins and found is None:
+        match = None if begins else _COMMENT.search(text, position)
+        if not begins and match is None:
             return "".join([*parts, text[position:]]), False
-        start = position if found is None else found.start()
+        start = position if match is None else match.start()
         parts.append(text[position:start])
         end = text.find("*/", start + 2)
         if end < 0:

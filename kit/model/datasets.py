@@ -152,7 +152,7 @@ class VerifyResult(Struct, frozen=True, kw_only=True):
     @property
     def wrong(self) -> Mapping[str, Verified]:
         """The hosts with wrong files."""
-        return {host: found for host, found in self.hosts.items() if found.wrong or found.more}
+        return {host: outcome for host, outcome in self.hosts.items() if outcome.wrong or outcome.more}
 
 
 class RemovedData(Struct, frozen=True, kw_only=True):

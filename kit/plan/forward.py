@@ -15,12 +15,12 @@ _ROW = re.compile(r"\s*[0-9]+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) [0-9A-F:
 
 def listeners(lines: Iterable[str], port: int) -> list[str]:
     """Return the addresses on which something listens on this port."""
-    found = []
+    addresses = []
     for line in lines:
         row = _ROW.match(line)
         if row and row[3] == _LISTENING and int(row[2], 16) == port:
-            found.append(_address(row[1]))
-    return found
+            addresses.append(_address(row[1]))
+    return addresses
 
 
 def target(lines: Iterable[str], port: int) -> str:

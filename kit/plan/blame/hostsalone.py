@@ -42,11 +42,11 @@ def _part(watched: Watched, number: int) -> Watched:
 def _worst(watched: Watched) -> tuple[Late, Cause] | None:
     ranks = {host: sorted({r.rank for one in row for r in one.ranks}) for host, row in watched.hosts.items()}
     everyone = [rank for numbers in ranks.values() for rank in numbers]
-    found = []
+    suspects = []
     for host, numbers in ranks.items():
         if numbers and len(numbers) < len(everyone):
             late = Late(host=host, ranks=tuple(numbers), share=LEAST_EXCESS, wins=0, samples=0)
             why = cause(watched, late, dict.fromkeys(everyone, 0.0))
             if why.reason in _PLAIN and why.share >= LEAST_EXCESS:
-                found.append((replace(late, share=why.share), why))
-    return max(found, key=lambda one: one[0].share, default=None)
+                suspects.append((replace(late, share=why.share), why))
+    return max(suspects, key=lambda one: one[0].share, default=None)

@@ -49,10 +49,10 @@ _NO_RANK = "no rank of the run was seen on its hosts"
 
 
 def _of_hosts(watched: Watched, rows: tuple[RankRow, ...]) -> BlameResult:
-    found = slow_host(watched)
-    if found is None:
+    suspect = slow_host(watched)
+    if suspect is None:
         return _result(watched, "hosts-only", _UNSEEN, rows=rows)
-    late, why = found
+    late, why = suspect
     culprit = Culprit(
         host=late.host, ranks=late.ranks, reason=why.reason, share=why.share, evidence=why.evidence, fix=why.fix
     )

@@ -73,7 +73,7 @@ def slow_link(watched: Watched, samples: Sequence[Sample]) -> SlowLink | None:
         return None
     rounds = [list(_flows(row, watched)) for row in _rows(watched)]
     rounds = [flows for flows in rounds if len(flows) > 1]
-    best = [found.host for flows in rounds if (found := _suspicion(flows, watched.hosts))]
+    best = [suspicion.host for flows in rounds if (suspicion := _suspicion(flows, watched.hosts))]
     whole = _suspicion(_joined([flow for flows in rounds for flow in flows]), watched.hosts)
     if whole is None or whole.rate > SLOW * whole.usual:
         return None
@@ -103,9 +103,9 @@ def _suspicion(flows: Sequence[_Flow], hosts: Iterable[str]) -> _Suspicion | Non
             own = _rate([flow for flow in flows if slows(flow, host)])
             usual = _rate([flow for flow in flows if not slows(flow, host)])
             if own and usual:
-                found = _Suspicion(host=host, direction=direction, rate=own, usual=usual)
+                suspicion = _Suspicion(host=host, direction=direction, rate=own, usual=usual)
                 # Rates of two faults that slow the same flows differ by rounding only.
-                best = found if best is None or found.contrast > 1.001 * best.contrast else best
+                best = suspicion if best is None or suspicion.contrast > 1.001 * best.contrast else best
     return best
 
 

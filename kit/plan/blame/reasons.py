@@ -90,7 +90,7 @@ def cause(watched: Watched, late: Late, waiting: Mapping[int, float]) -> Cause:
         return fmean(of(one) for one in own) - (median(of(one) for one in others) if others else 0.0)
 
     gpu = _throttled_gpu(watched, late)
-    found = [
+    causes = [
         *([gpu] if gpu else []),
         _cgroup(excess(lambda one: one.limited)),
         _steal(excess(lambda one: one.stolen), fmean(one.steal for one in own), late.host),
@@ -98,12 +98,12 @@ def cause(watched: Watched, late: Late, waiting: Mapping[int, float]) -> Cause:
         _disk(excess(lambda one: one.disk), late.host),
         _loader(min(excess(lambda one: one.idle), fmean(one.slept for one in own)), fmean(one.workers for one in own)),
     ]
-    found = [one for one in found if one.share >= max(LEAST_SHARE, LEAST_PART * late.share)]
-    if not found:
+    causes = [one for one in causes if one.share >= max(LEAST_SHARE, LEAST_PART * late.share)]
+    if not causes:
         return _own_work(excess(lambda one: one.active), late)
     # GPUs and cgroups say themselves that they are throttled; other figures follow from that.
-    named = next((one for one in found if one.reason in ("gpu-throttle", "cgroup-throttle")), None)
-    return named or max(found, key=lambda one: one.share)
+    named = next((one for one in causes if one.reason in ("gpu-throttle", "cgroup-throttle")), None)
+    return named or max(causes, key=lambda one: one.share)
 
 
 def _means(watched: Watched, rank: int, waiting: Mapping[int, float]) -> _Means:

@@ -40,8 +40,8 @@ def environment(facts: HostFacts, spec: ClusterSpec) -> dict[str, str]:
 
 def gid_index(facts: HostFacts) -> int | None:
     """Return the index of the GID that most active RoCE ports of the host have for an address of theirs, or None."""
-    found = [index for port in _wanted(facts) if (index := own_gid(port, facts)) is not None]
-    return Counter(found).most_common(1)[0][0] if found else None
+    indexes = [index for port in _wanted(facts) if (index := own_gid(port, facts)) is not None]
+    return Counter(indexes).most_common(1)[0][0] if indexes else None
 
 
 def own_gid(port: RdmaPort, facts: HostFacts) -> int | None:

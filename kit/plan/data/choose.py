@@ -91,8 +91,8 @@ def has(host: HostData, cluster: str, data: DataSpec) -> HostSet | None:
 
 def lacking(hosts: Mapping[str, HostData], cluster: str, data: DataSpec) -> tuple[str, ...]:
     """Return the hosts without the data set as kit.yaml asks for it, or with another version than the first host."""
-    found = {name: has(host, cluster, data) for name, host in hosts.items()}
-    summaries = {name: one.summary if one else None for name, one in found.items()}
+    host_sets = {name: has(host, cluster, data) for name, host in hosts.items()}
+    summaries = {name: one.summary if one else None for name, one in host_sets.items()}
     ids = [summary.id for summary in summaries.values() if summary is not None]
     return tuple(
         name
@@ -124,17 +124,17 @@ def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fract
         )
     if data.mounted_by == "rclone":
         return _mounted(spec, data, hosts)
-    found = {name: one for name, host in hosts.items() if (one := has(host, spec.name, data)) is not None}
-    whole = {name: one.summary for name, one in found.items() if one.summary is not None}
+    host_sets = {name: one for name, host in hosts.items() if (one := has(host, spec.name, data)) is not None}
+    whole = {name: one.summary for name, one in host_sets.items() if one.summary is not None}
     lacks = lacking(hosts, spec.name, data)
-    running = tuple(name for name, one in found.items() if one.running)
+    running = tuple(name for name, one in host_sets.items() if one.running)
     elsewhere = any(
         one.name == data.name and one.summary is not None and name not in whole
         for name, host in hosts.items()
         for one in host.sets
     )
     size = _size(tuple(whole.values()), data.split)
-    state = _state(data, found, whole, lacks, is_staging=data.name in fractions, elsewhere=elsewhere)
+    state = _state(data, host_sets, whole, lacks, is_staging=data.name in fractions, elsewhere=elsewhere)
     return DataRow(
         name=data.name,
         source=data.source.text,
@@ -183,7 +183,7 @@ def _mounted(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData]) -
 
 def _state(
     data: DataSpec,
-    found: Mapping[str, HostSet],
+    host_sets: Mapping[str, HostSet],
     whole: Mapping[str, Summary],
     lacks: Sequence[str],
     *,
@@ -196,12 +196,12 @@ def _state(
         return "changed"
     if whole and not lacks:
         return "staged"
-    return "partly" if whole or any(one.coming for one in found.values()) else "not staged"
+    return "partly" if whole or any(one.coming for one in host_sets.values()) else "not staged"
 
 
 def _unknown(name: str, hosts: Mapping[str, HostData]) -> DataRow:
-    found = {host: one for host, data in hosts.items() for one in data.sets if one.name == name}
-    whole = {host: one.summary for host, one in found.items() if one.summary is not None}
+    host_sets = {host: one for host, data in hosts.items() for one in data.sets if one.name == name}
+    whole = {host: one.summary for host, one in host_sets.items() if one.summary is not None}
     first = next(iter(whole.values()), Summary())
     size = _size(tuple(whole.values()), first.split)
     return DataRow(
@@ -215,7 +215,7 @@ def _unknown(name: str, hosts: Mapping[str, HostData]) -> DataRow:
         files=size.files,
         bytes=size.bytes,
         at=size.at,
-        running=tuple(host for host, one in found.items() if one.running),
+        running=tuple(host for host, one in host_sets.items() if one.running),
     )
 
 
@@ -243,19 +243,19 @@ def removable(spec: ClusterSpec, hosts: Mapping[str, HostData], words: Sequence[
     known = {data.name for data in spec.data}
     removed = []
     for word in dict.fromkeys(words):
-        found = [
+        host_sets = [
             (host, one) for host, data in hosts.items() for one in data.sets if one.name == word and _something(one)
         ]
-        if not found and word not in known:
+        if not host_sets and word not in known:
             raise InputError(f"no data set '{word}' in kit.yaml or on any host", hint="list them: kit data ls")
-        sizes = [one.summary.bytes for _, one in found if one.summary is not None]
+        sizes = [one.summary.bytes for _, one in host_sets if one.summary is not None]
         removed.append(
             RemovedData(
                 name=word,
-                hosts=tuple(dict.fromkeys(host for host, _ in found)),
-                folders=tuple(dict.fromkeys(one.folder for _, one in found)),
+                hosts=tuple(dict.fromkeys(host for host, _ in host_sets)),
+                folders=tuple(dict.fromkeys(one.folder for _, one in host_sets)),
                 bytes=max(sizes, default=None),
-                mounted=bool(found) and all(one.is_mount for _, one in found),
+                mounted=bool(host_sets) and all(one.is_mount for _, one in host_sets),
             )
         )
     return tuple(removed)

@@ -85,7 +85,7 @@ def merged(settings: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, 
 def text_of(facts: SetupFacts, settings: Mapping[str, Any]) -> bytes | Secret:
     """Return the file with these settings, indented as it was. A Secret if it has a login in an address."""
     file = facts.files.get(DAEMON_JSON)
-    found = _INDENT.search(file.content) if file is not None and file.content else None
-    text = json.dumps(settings, indent=found[1].decode() if found else 2, ensure_ascii=False) + "\n"
+    match = _INDENT.search(file.content) if file is not None and file.content else None
+    text = json.dumps(settings, indent=match[1].decode() if match else 2, ensure_ascii=False) + "\n"
     content = text.encode()
     return Secret(content) if _LOGIN.search(content) else content

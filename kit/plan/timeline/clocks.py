@@ -80,10 +80,10 @@ def _gap(ends: Sequence[float], at: int) -> float:
 
 
 def _all_reduces(trace: Trace) -> Mapping[str, list[Slice]]:
-    found: dict[str, list[Slice]] = defaultdict(list)
+    by_tensor: dict[str, list[Slice]] = defaultdict(list)
     for piece in trace.slices:
         if piece.name == ALLREDUCE and piece.depth == 0:
-            found[piece.tensor].append(piece)
-    for slices in found.values():
+            by_tensor[piece.tensor].append(piece)
+    for slices in by_tensor.values():
         slices.sort(key=lambda piece: piece.end)
-    return found
+    return by_tensor

@@ -98,7 +98,7 @@ def overview(trace: Trace) -> tuple[Slice, ...]:
             began[piece.tensor] = piece.end
         elif piece.tensor in began and not piece.name.startswith("NEGOTIATE"):
             pieces[began.pop(piece.tensor)].append(piece)
-    found: list[Slice] = []
+    slices: list[Slice] = []
     at = float("-inf")
     for begin in sorted(pieces):
         names = sorted({piece.name for piece in pieces[begin]})
@@ -107,12 +107,12 @@ def overview(trace: Trace) -> tuple[Slice, ...]:
         waited = max((piece.start for piece in begins[begin]), default=begin)
         waited = max(at, min(waited, begin))
         if waited < begin:
-            found.append(Slice(tensor="", name=WAIT, start=waited, end=begin, args=args))
+            slices.append(Slice(tensor="", name=WAIT, start=waited, end=begin, args=args))
         start, end = max(at, begin), max(piece.end for piece in pieces[begin])
         if start <= end:
-            found.append(Slice(tensor="", name=" ".join(names), start=start, end=end, args=args))
+            slices.append(Slice(tensor="", name=" ".join(names), start=start, end=end, args=args))
         at = max(at, end)
-    return tuple(found)
+    return tuple(slices)
 
 
 def _span(ranks: Sequence[RankTrace]) -> tuple[float, float]:

@@ -35,12 +35,12 @@ def judge(examined: Examined) -> Iterator[Sight]:
 
 def _mounts(host: Seen) -> dict[str, str]:
     """Return what is mounted from file servers: the server and its folder, by the place."""
-    found = {}
+    mounts = {}
     for source, place, options in _LINE.findall(host.file(_MOUNTS.path) or ""):
         # The engine names the server among the options alone.
         address = _ADDRESS.search(options) if source.startswith(":") else None
-        found[place] = f"{address[1]}{source}" if address else source
-    return found
+        mounts[place] = f"{address[1]}{source}" if address else source
+    return mounts
 
 
 CHECK = Check(

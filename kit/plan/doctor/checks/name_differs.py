@@ -17,7 +17,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
     A name that nobody resolves does no harm: MPI uses addresses. Nor does one that is the same everywhere.
     """
     own = {host.name: {*host.addresses.get("", ())} for host in examined.hosts}
-    asked = Counter(pair.target for pair in examined.pairs)
+    pair_counts = Counter(pair.target for pair in examined.pairs)
     by_target: dict[str, dict[str, frozenset[str]]] = {}
     address = {}
     for pair in examined.pairs:
@@ -30,7 +30,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
         # A part of it is no other answer: some servers return not all addresses each time.
         views = {itself if addresses <= itself else addresses for addresses in by_source.values()}
         views |= {itself} if itself else set()
-        if len(views) == 1 and len(by_source) == asked[target]:
+        if len(views) == 1 and len(by_source) == pair_counts[target]:
             continue
         for source, addresses in by_source.items():
             if address[target] not in addresses and not addresses <= itself:
