@@ -120,10 +120,10 @@ def _late(context: Context, record: RunRecord, hosts: Sequence[Host]) -> Mapping
         return {}
     late = [host for host in _hosts(context, now, fields) if host not in hosts]
     with _talks(context, late, record) as opened:
-        found = {name: hello.ranks for name, hello in _each(opened, Talk.open).items()}
-    for name in [name for name, ranks in found.items() if not ranks]:
+        ranks_by_host = {name: hello.ranks for name, hello in _each(opened, Talk.open).items()}
+    for name in [name for name, ranks in ranks_by_host.items() if not ranks]:
         context.reporter.report(Warned(text=f"{name} joins the run just now; its ranks are not in the timeline"))
-    return found
+    return ranks_by_host
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _wait(context: Context, talks: Talks, seconds: float) -> Mapping[int, int]:
     """Wait until each rank has written its timeline, or cannot. Return their states. Raises SlowError if none began."""
     start = time.monotonic()
     while True:
-        states = {rank: state for found in _each(talks, Talk.states).values() for rank, state in found.items()}
+        states = {rank: state for by_rank in _each(talks, Talk.states).values() for rank, state in by_rank.items()}
         past = time.monotonic() - start
         writing = any(state == _WRITING for state in states.values())
         waiting = writing or any(state == _NONE for state in states.values())
@@ -190,7 +190,7 @@ def _missed(
 ) -> Mapping[int, str]:
     """Return by rank why it is missing or shorter. `most` is how many bytes a rank may write."""
     missed = {rank: _ABSENT for rank in range(world) if rank not in states}
-    pieces = {rank: piece for found in traces.values() for rank, piece in found.items()}
+    pieces = {rank: piece for by_rank in traces.values() for rank, piece in by_rank.items()}
     for rank, state in states.items():
         piece = pieces.get(rank)
         if state in _WHY:
@@ -214,12 +214,12 @@ def _written(
     """Merge the timelines, write the file, and return what it shows."""
     import msgspec  # noqa: PLC0415  (as in kit.model.answer)
 
-    common = clocks.together(offsets, {name: tuple(found.values()) for name, found in traces.items()})
+    common = clocks.together(offsets, {name: tuple(by_rank.values()) for name, by_rank in traces.items()})
     ranks = sorted(
         (
             merge.RankTrace(rank=rank, host=name, trace=piece, offset_us=common[name].offset_us)
-            for name, found in traces.items()
-            for rank, piece in found.items()
+            for name, by_rank in traces.items()
+            for rank, piece in by_rank.items()
             if piece.slices
         ),
         key=lambda rank: rank.rank,

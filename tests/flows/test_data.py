@@ -231,7 +231,7 @@ def test_a_host_that_is_lost_fails_at_the_end_and_the_others_are_complete(
     hosts.says({"stage": [{"plan": PLAN}, lost, {"done": {**DONE, "hosts": ["gpu1"], "lost": ["gpu2"]}}]})
     results: list[StageResult] = []
     with pytest.raises(StepError, match="no answer for 15 s") as caught:
-        stage(context, [], each=results.append)
+        stage(context, [], on_result=results.append)
     assert (caught.value.host, caught.value.exit_code) == ("gpu2", 4)
     assert results[0].hosts == ("gpu1",)
     assert [event.host for event in reporter.of(HostFailed)] == ["gpu2"]
@@ -242,7 +242,7 @@ def test_a_host_that_cannot_be_reached_is_left_out(hosts: StagingHosts, context:
     hosts.says({"stage": [{"done": {**DONE, "hosts": ["gpu1"]}}]})
     results: list[StageResult] = []
     with pytest.raises(StepError, match="no SSH connection") as caught:
-        stage(context, [], each=results.append)
+        stage(context, [], on_result=results.append)
     assert caught.value.host == "gpu2"
     (order,) = [one for one in hosts.heard() if one["op"] == "stage"]
     assert [member["host"] for member in order["request"]["members"]] == ["gpu1"]

@@ -145,9 +145,11 @@ def missed(hosts: Mapping[str, str]) -> str:
 def verified(value: VerifyResult) -> str:
     """Return what is wrong on each host, or that nothing is."""
     lines = []
-    for host, found in value.wrong.items():
-        lines += [f"{host}: {printable(one.file)} {_WHY.get(one.why, 'is wrong')}" for one in found.wrong[:MOST_WRONG]]
-        more = found.more + max(0, len(found.wrong) - MOST_WRONG)
+    for host, outcome in value.wrong.items():
+        lines += [
+            f"{host}: {printable(one.file)} {_WHY.get(one.why, 'is wrong')}" for one in outcome.wrong[:MOST_WRONG]
+        ]
+        more = outcome.more + max(0, len(outcome.wrong) - MOST_WRONG)
         lines += [f"{host}: and {files(more)} more"] if more else []
     right = [host for host in value.hosts if host not in value.wrong]
     if right:
@@ -155,7 +157,7 @@ def verified(value: VerifyResult) -> str:
         lines.append(f"{value.name}: right on {fold(right)}: {files(first.files)}, {size(first.bytes)}")
     if value.wrong:
         lines.append(f"{value.name}: wrong on {fold(value.wrong)}")
-        strange = any(one.why == "extra" for found in value.wrong.values() for one in found.wrong)
+        strange = any(one.why == "extra" for outcome in value.wrong.values() for one in outcome.wrong)
         # A staging removes no file that it did not bring.
         before = f"kit data rm {value.name}, then " if strange else ""
         lines.append(f"  → bring it again: {before}kit data stage {value.name}")

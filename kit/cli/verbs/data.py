@@ -30,13 +30,13 @@ def stage(session: Session) -> int:
             session.terminal.tell(text.missed(missed))
         return StepError.exit_code if missed else 0
 
-    def each(result: StageResult) -> None:
+    def show(result: StageResult) -> None:
         session.close()
         session.emit("data-staged", result)
         if not session.json:
             session.terminal.say(text.staged(result))
 
-    flow.stage(session.context(), args.data, limit=args.limit or 0, detach=args.detach, each=each)
+    flow.stage(session.context(), args.data, limit=args.limit or 0, detach=args.detach, on_result=show)
     return 0
 
 
@@ -44,13 +44,13 @@ def mount(session: Session) -> int:
     from kit.cli.text import data as text
     from kit.flows.data.mount import mount as flow
 
-    def each(result: MountResult) -> None:
+    def show(result: MountResult) -> None:
         session.close()
         session.emit("data-mounted", result)
         if not session.json and (result.hosts or result.restarted):
             session.terminal.say(text.mounted(result))
 
-    flow(session.context(), session.args.data, each=each)
+    flow(session.context(), session.args.data, on_result=show)
     return 0
 
 
@@ -69,13 +69,13 @@ def verify(session: Session) -> int:
     from kit.cli.text import data as text
     from kit.flows.data.verify import verify
 
-    def each(result: VerifyResult) -> None:
+    def show(result: VerifyResult) -> None:
         session.close()
         session.emit("data-verified", result)
         if not session.json:
             session.terminal.say(text.verified(result))
 
-    results = verify(session.context(), session.args.data, each=each)
+    results = verify(session.context(), session.args.data, on_result=show)
     return StepError.exit_code if any(result.wrong or result.missed for result in results) else 0
 
 

@@ -34,10 +34,10 @@ def mount(
     words: Sequence[str],
     *,
     environ: Mapping[str, str] | None = None,
-    each: Callable[[MountResult], None] = lambda _result: None,
+    on_result: Callable[[MountResult], None] = lambda _result: None,
     needing: Sequence[str] | None = None,
 ) -> tuple[MountResult, ...]:
-    """Mount data sets, one after the other. `each` gets each result at once.
+    """Mount data sets, one after the other. `on_result` gets each result at once.
 
     Raises the errors of hosts on which one could not be mounted, after the others have it; with `needing`, only if
     one of these hosts lacks it.
@@ -54,7 +54,7 @@ def mount(
     for data in sets:
         mounting = _Mounting(context, data, cluster, os.environ if environ is None else environ)
         result = mounting.run()
-        each(result)
+        on_result(result)
         results.append(result)
         if needing is None or not {*needing} <= {*result.hosts}:
             errors += mounting.errors
@@ -66,10 +66,10 @@ def mount(
 
 
 def mount_missing(
-    context: Context, sets: Sequence[DataSpec], found: Mapping[str, HostData], hosts: Sequence[str]
+    context: Context, sets: Sequence[DataSpec], host_data: Mapping[str, HostData], hosts: Sequence[str]
 ) -> bool:
     """Mount those of these data sets that some of the hosts lack. Return whether anything was mounted."""
-    missing = [data.name for data in sets if not {*hosts}.isdisjoint(unmounted(found, context.spec.name, data))]
+    missing = [data.name for data in sets if not {*hosts}.isdisjoint(unmounted(host_data, context.spec.name, data))]
     if missing:
         mount(context, missing, needing=hosts)
     return bool(missing)

@@ -43,10 +43,10 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
     """
     sets = staged_sets(context.spec, words)
     outcome = look(context)
-    found, head = outcome.results, context.inventory.head.name
-    if head not in found:
+    hosts, head = outcome.results, context.inventory.head.name
+    if head not in hosts:
         raise outcome.failures[head]
-    states = {row.name: row.state for row in rows(context.spec, found, {})}
+    states = {row.name: row.state for row in rows(context.spec, hosts, {})}
     return tuple(
         StagePreview(
             name=data.name,
@@ -54,8 +54,8 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
             stage=data.stage,
             folder=data_folder(context.spec.name, data),
             state=states[data.name],
-            hosts=tuple(found),
-            has=tuple(name for name in found if name not in lacking(found, context.spec.name, data)),
+            hosts=tuple(hosts),
+            has=tuple(name for name in hosts if name not in lacking(hosts, context.spec.name, data)),
             size=data.size_bytes,
             missed={name: str(error.message) for name, error in outcome.failures.items()},
         )
@@ -70,13 +70,13 @@ def stage(
     limit: int = 0,
     detach: bool = False,
     environ: Mapping[str, str] | None = None,
-    each: Callable[[StageResult], None] = lambda _result: None,
+    on_result: Callable[[StageResult], None] = lambda _result: None,
     needing: Collection[str] | None = None,
 ) -> tuple[StageResult, ...]:
-    """Stage data sets, one after the other. `each` gets each result at once. `limit` is in bytes a second; 0 for none.
+    """Stage data sets, one after the other. `on_result` gets each result at once.
 
-    `detach`: return when the hosts have begun. Raises the errors of hosts that were lost after the others have all;
-    with `needing`, only of these hosts.
+    `limit` is in bytes a second; 0 for none. `detach`: return when the hosts have begun. Raises the errors of hosts
+    that were lost after the others have all; with `needing`, only of these hosts.
     """
     sets = staged_sets(context.spec, words)
     here = [data.name for data in sets if data.source.kind == "here"]
@@ -90,7 +90,7 @@ def stage(
     errors: list[KitError] = []
     for data in sets:
         result = Staging(context, data, limit=limit, detach=detach, environ=values).run()
-        each(result)
+        on_result(result)
         results.append(result)
         lost = {name: text for name, text in result.lost.items() if needing is None or name in needing}
         errors += failures.lost(lost, data.name)
@@ -114,10 +114,10 @@ def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) 
         return False
     head = context.inventory.head.name
     # A host that the run does not use may be down.
-    found = look(context, quiet=True, only={head, *hosts}).or_raise("kit run --data")
-    check_deployed(cluster_of(context, found[head].record), context, [*sets, *stores])
-    mounted = mount_missing(context, stores, found, hosts)
-    missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(found, context.spec.name, data))]
+    host_data = look(context, quiet=True, only={head, *hosts}).or_raise("kit run --data")
+    check_deployed(cluster_of(context, host_data[head].record), context, [*sets, *stores])
+    mounted = mount_missing(context, stores, host_data, hosts)
+    missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(host_data, context.spec.name, data))]
     if missing:
         stage(context, missing, needing=hosts)
     return mounted or bool(missing)

@@ -25,9 +25,9 @@ _SILENCE_S = 120.0
 
 
 def verify(
-    context: Context, words: Sequence[str], *, each: Callable[[VerifyResult], None] = lambda _result: None
+    context: Context, words: Sequence[str], *, on_result: Callable[[VerifyResult], None] = lambda _result: None
 ) -> tuple[VerifyResult, ...]:
-    """Verify data sets, one after the other, on all hosts at once. `each` gets each result at once.
+    """Verify data sets, one after the other, on all hosts at once. `on_result` gets each result at once.
 
     A host that cannot be asked is in `missed`. Raises if no host can be asked.
     """
@@ -41,7 +41,7 @@ def verify(
             outcome.or_raise("kit data verify")
         missed = {name: error.message for name, error in outcome.failures.items()}
         result = VerifyResult(cluster=context.spec.name, name=data.name, hosts=outcome.results, missed=missed)
-        each(result)
+        on_result(result)
         results.append(result)
     return tuple(results)
 
@@ -71,9 +71,9 @@ def _on_host(context: Context, host: Host, data: DataSpec) -> Verified:
             context.reporter.report(HostStep(host=host.name, text=text, fraction=fraction))
 
 
-def _report(context: Context, host: Host, found: Verified) -> None:
-    wrong = len(found.wrong) + found.more
+def _report(context: Context, host: Host, outcome: Verified) -> None:
+    wrong = len(outcome.wrong) + outcome.more
     if wrong:
         context.reporter.report(HostFailed(host=host.name, text=f"{files(wrong)} wrong"))
     else:
-        context.reporter.report(HostDone(host=host.name, text=f"{files(found.files)} right"))
+        context.reporter.report(HostDone(host=host.name, text=f"{files(outcome.files)} right"))

@@ -153,29 +153,29 @@ class Examination:
     def _reach(self, *, again: bool) -> None:
         """Connect every source with all ports of its targets, and ask for the targets' names. `again`: what failed."""
         orders: dict[str, Order] = {}
-        asked: dict[str, list[tuple[str, int]]] = {}
+        endpoints: dict[str, list[tuple[str, int]]] = {}
         named: dict[str, list[str]] = {}
         for (source, target), pair in self.seen.items():
             wanted = [port.number for port in pair.ports if not port.open] if again else self.targets[target].ports
-            asked.setdefault(source, []).extend((target, port) for port in wanted)
+            endpoints.setdefault(source, []).extend((target, port) for port in wanted)
             if not again and self.targets[target].name:
                 named.setdefault(source, []).append(target)
         for source in self._alive():
-            if asked.get(source):
+            if endpoints.get(source):
                 orders[source] = {
                     "do": "reach",
-                    "targets": [(self.targets[target].address, port) for target, port in asked[source]],
+                    "targets": [(self.targets[target].address, port) for target, port in endpoints[source]],
                     "names": [self.targets[target].name for target in named.get(source, ())],
                     "seconds": CONNECT_S,
                 }
-        counts = {source: (len(asked[source]), len(named.get(source, ()))) for source in orders}
+        counts = {source: (len(endpoints[source]), len(named.get(source, ()))) for source in orders}
         read = {
             source: partial(answers.reached, targets=targets, names=names)
             for source, (targets, names) in counts.items()
         }
         longest = max((count for count, _ in counts.values()), default=0) / _WIDTH * CONNECT_S
         for source, answer in self._ask(orders, read, within_s=longest).items():
-            for (target, number), fault in zip(asked[source], answer.faults, strict=True):
+            for (target, number), fault in zip(endpoints[source], answer.faults, strict=True):
                 pair = self.seen[source, target]
                 others = tuple(port for port in pair.ports if port.number != number)
                 pair.ports = (*others, Port(number=number, open=not fault, fault=fault))

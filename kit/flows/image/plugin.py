@@ -84,8 +84,8 @@ def _published(context: Context, wanted: PluginImage, observed: Sequence[HostFac
     plugin = _plugin(context, wanted, content, Image(tag="", source=wanted.image, digest=content, arches=arches))
     others = [facts.host for facts in observed[0 if wanted.digest else 1 :] if plans.lacks(facts, plugin)]
     if content and others:
-        asked = ask(context, wanted.image, others, login, dry_run=dry_run, foreign=True)
-        plugin = replace(plugin, image=replace(plugin.image, arches=arches or asked.arches))
+        answer = ask(context, wanted.image, others, login, dry_run=dry_run, foreign=True)
+        plugin = replace(plugin, image=replace(plugin.image, arches=arches or answer.arches))
     return plugin
 
 

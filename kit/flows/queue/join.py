@@ -190,11 +190,11 @@ def _new_ids(count: int) -> list[str]:
 def _check_answer(door: Door, answer: object) -> None:
     """Raise an error if the runs are not in line."""
     with answer_of(door.host, "its answer about the line"):
-        said = convert(answer, dict[str, Any])
-    if "queued" in said:
+        fields = convert(answer, dict[str, Any])
+    if "queued" in fields:
         return
-    unknown = said.get("unknown")
-    known, size = said.get("known"), said.get("size")
+    unknown = fields.get("unknown")
+    known, size = fields.get("known"), fields.get("size")
     if isinstance(unknown, str) and isinstance(known, int) and isinstance(size, int):
         word = one_line(unknown)
         raise InputError(
@@ -204,7 +204,7 @@ def _check_answer(door: Door, answer: object) -> None:
         )
     if isinstance(unknown, str):
         raise InputError(f"--after {unknown}: the head has no such run", hint="list the runs: kit runs; kit queue")
-    why = said.get("failed")
+    why = fields.get("failed")
     raise NotReadyError(
         f"the head could not queue the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",
         hint=f"check whether its disk is full: kit ssh {door.host} -- df -h",

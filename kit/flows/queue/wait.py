@@ -29,7 +29,7 @@ def until_attached(
     Raises Interrupted after Ctrl-C: the run stays in line. Raises InputError for an array, and NotReadyError for a run
     that can never start. Without `follow`, raises NotReadyError for any run that waits.
     """
-    run = told = ""
+    run = last_text = ""
     try:
         if "array" in answer:
             raise array_has_no_log(door, answer)
@@ -41,9 +41,9 @@ def until_attached(
             if not follow:
                 raise no_log_yet(waiting)
             # Only the time at which it starts may have changed.
-            if text != told:
+            if text != last_text:
                 reporter.report(Note(text=f"run {run} waits in line: {text}"))
-            told = text
+            last_text = text
             try:
                 answer = door.answer()
             except (UnreachableError, NotReadyError) as error:

@@ -294,11 +294,11 @@ class Follower:
                 self._failed = ""
                 self.reporter.report(Warned(text=text))
             case "reset" | "short" | "refused" | "over":
-                said = elastic_event(fields)
+                event = elastic_event(fields)
                 if fields.get("event") == "reset":
                     # What failed before is past.
                     self._failed = ""
-                self.reporter.report(said)
+                self.reporter.report(event)
             case "hang":
                 for text in hang_report(fields):
                     self.reporter.report(OutputLine(text=text, stream="stderr"))
