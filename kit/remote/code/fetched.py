@@ -170,14 +170,14 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
     folder = folder_of(root, source)
     make(folder)
     # A submodule's URL comes from a file: git then allows no folder of this machine, unless you have set it so.
-    asked = {"GIT_PROTOCOL_FROM_USER": "0"} if at else {}
+    variables = {"GIT_PROTOCOL_FROM_USER": "0"} if at else {}
     repo = folder / "repo"
     # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
     words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
     with turns.turn(folder, repo, without_login(source.url), say) as turn:
         _git(source, "init", "--quiet", "--bare", str(repo))
         _git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
-             limit_s=_FETCH_S, more=asked, started=turn.note)  # fmt: skip
+             limit_s=_FETCH_S, more=variables, started=turn.note)  # fmt: skip
     inside = ("--git-dir", str(repo), "--work-tree", str(files))
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}

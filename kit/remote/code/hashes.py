@@ -65,18 +65,18 @@ def ended(paths: Iterable[bytes]) -> bytes:
 
 def differing(before: array[int], now: array[int]) -> list[int]:
     """Return the positions of the rows that differ. Both arrays are equally long, and mostly the same."""
-    found: list[int] = []
+    positions: list[int] = []
     ahead = [(0, len(now) // WIDTH)]
     while ahead:
         start, end = ahead.pop()
         if before[start * WIDTH : end * WIDTH] == now[start * WIDTH : end * WIDTH]:
             continue
         if end - start == 1:
-            found.append(start)
+            positions.append(start)
         else:
             middle = (start + end) // 2
             ahead += [(middle, end), (start, middle)]
-    return found
+    return positions
 
 
 def load(folder: Path) -> Kept | None:

@@ -45,7 +45,7 @@ class Pointer:
 
 def pointers(files: Path, paths: Iterable[str]) -> tuple[list[Pointer], list[str]]:
     """Return the pointers among these paths of the folder, and those that only a program of their own can read."""
-    found, other = [], []
+    entries, other = [], []
     for path in paths:
         file = files / path
         if not _is_file(files, path) or file.stat().st_size > _LARGEST_POINTER:
@@ -53,10 +53,10 @@ def pointers(files: Path, paths: Iterable[str]) -> tuple[list[Pointer], list[str
         content = file.read_bytes()
         match = _POINTER.fullmatch(content)
         if match:
-            found.append(Pointer(path=path, oid=match["oid"].decode(), size=int(match["size"])))
+            entries.append(Pointer(path=path, oid=match["oid"].decode(), size=int(match["size"])))
         elif content.startswith(b"version https://git-lfs.github.com/spec/"):
             other.append(path)
-    return found, other
+    return entries, other
 
 
 def _is_file(files: Path, path: str) -> bool:
@@ -68,9 +68,9 @@ def _is_file(files: Path, path: str) -> bool:
     return plain and (files / path).resolve() == files.resolve() / path
 
 
-def too_large(url: str, found: Sequence[Pointer]) -> InputError | None:
+def too_large(url: str, entries: Sequence[Pointer]) -> InputError | None:
     """Return the error for files that no snapshot could have, before git-lfs fetches them; or None."""
-    total = sum({pointer.oid: pointer.size for pointer in found}.values())
+    total = sum({pointer.oid: pointer.size for pointer in entries}.values())
     if total <= MOST_BYTES:
         return None
     return InputError(
@@ -113,13 +113,13 @@ def why(lines: Sequence[str]) -> str:
     return _OID.sub("", (errors or list(lines) or ["git-lfs failed"])[0])
 
 
-def fill(files: Path, objects: Path, found: Iterable[Pointer]) -> list[str]:
+def fill(files: Path, objects: Path, entries: Iterable[Pointer]) -> list[str]:
     """Write the content of each pointer whose object is there. Return the paths of the others.
 
     Raises KitError if an object is not what its pointer says.
     """
     left = []
-    for pointer in found:
+    for pointer in entries:
         source = objects / pointer.oid[:2] / pointer.oid[2:4] / pointer.oid
         if not source.is_file() or source.is_symlink():
             left.append(pointer.path)

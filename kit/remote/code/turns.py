@@ -63,7 +63,7 @@ def turn(folder: Path, repo: Path, url: str, say: Say, *, wait_s: float = WAIT_S
 
 def _wait(descriptor: int, repo: Path, url: str, say: Say, wait_s: float) -> bool:
     """Return whether the lock is held now. False if this file system has no such locks."""
-    began = said = time.monotonic()
+    began = last_notice = time.monotonic()
     first = True
     while True:
         try:
@@ -87,10 +87,10 @@ def _wait(descriptor: int, repo: Path, url: str, say: Say, wait_s: float) -> boo
                 f"another kit on this machine{who} still fetches {url}, after {wait_s:.0f} s",
                 hint=f"wait for it, or end it: kill {holder[0]}" if holder else "wait for it, and run the same again",
             )
-        if first or now - said >= _SAY_EVERY_S:
+        if first or now - last_notice >= _SAY_EVERY_S:
             since = "" if first else f", for {now - began:.0f} s now"
             say(f"waiting for another kit on this machine{who}, which fetches {url}{since}")
-            first, said = False, now
+            first, last_notice = False, now
         time.sleep(_POLL_S)
 
 

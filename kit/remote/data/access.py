@@ -57,10 +57,10 @@ def certificates(name: str, environ: Mapping[str, str], read: Read) -> str:
     text = read(path)
     if text is None:
         raise InputError(f"{name} names the file {path}, which is missing", hint=f"correct {name}, or unset it")
-    found = _CERTIFICATE.findall(text)
-    if not found:
+    blocks = _CERTIFICATE.findall(text)
+    if not blocks:
         raise InputError(f"{name} names the file {path}, which has no certificate", hint="name a file in PEM format")
-    return "\n".join([*found, ""])
+    return "\n".join([*blocks, ""])
 
 
 def both(first: str, second: str, environ: Mapping[str, str]) -> tuple[str, str] | None:

@@ -92,8 +92,8 @@ def _provider(endpoint: str) -> str:
     if not endpoint:
         return "AWS"
     host = endpoint.split("://", 1)[1].split("/", 1)[0].rsplit(":", 1)[0]
-    found = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
-    return next(found, "Other")
+    names = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
+    return next(names, "Other")
 
 
 def _keys(source: DataSource, environ: Mapping[str, str], profile: _Profile) -> tuple[dict[str, str], str]:

@@ -39,18 +39,18 @@ def gs_access(source: DataSource, environ: Mapping[str, str], read: Read) -> Acc
 
 def _google(path: str, text: str) -> dict[str, str]:
     try:
-        found = json.loads(text)
-        kind = found["type"]
+        credentials = json.loads(text)
+        kind = credentials["type"]
         if kind == "service_account":
             # One line: it is the value of a variable.
-            return {"service_account_credentials": json.dumps(found)}
+            return {"service_account_credentials": json.dumps(credentials)}
         if kind == "authorized_user":
             # rclone gets a token at once, because this one is out of date.
             token = {"access_token": "-", "token_type": "Bearer", "expiry": "2000-01-01T00:00:00Z"}
-            token["refresh_token"] = found["refresh_token"]
+            token["refresh_token"] = credentials["refresh_token"]
             return {
-                "client_id": found["client_id"],
-                "client_secret": found["client_secret"],
+                "client_id": credentials["client_id"],
+                "client_secret": credentials["client_secret"],
                 "token": json.dumps(token),
             }
     except (ValueError, KeyError, TypeError):

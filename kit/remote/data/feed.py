@@ -121,8 +121,8 @@ class Folder:
             _check_regular(path, Path(real).stat())
             descriptor = os.open(real, _OPEN)
             data = os.pread(descriptor, length, offset)
-            found = os.fstat(descriptor)
-            if (found.st_size, found.st_mtime_ns) != (size, mtime) or len(data) != length:
+            status = os.fstat(descriptor)
+            if (status.st_size, status.st_mtime_ns) != (size, mtime) or len(data) != length:
                 raise _SourceError("source-changed", f"{printable(path)} changed while it was read")
             return data
         except OSError as error:
@@ -141,11 +141,11 @@ class Folder:
     def _entry(self, path: str, here: os.DirEntry[str] | None = None) -> Entry:
         """Return the entry of a path; `here` is what its folder says of it, unless it may be a link."""
         try:
-            found = here.stat(follow_symlinks=False) if here is not None else Path(self._inside(path)).stat()
+            status = here.stat(follow_symlinks=False) if here is not None else Path(self._inside(path)).stat()
         except OSError as error:
             raise self._failed(path, error) from None
-        _check_regular(path, found)
-        return (path, found.st_size, found.st_mtime_ns)
+        _check_regular(path, status)
+        return (path, status.st_size, status.st_mtime_ns)
 
     def _inside(self, path: str) -> str:
         """Return the real path of a file or folder of the source. Raises _SourceError for one outside of it."""
@@ -167,15 +167,15 @@ class Folder:
         return _SourceError(kind, f"{name} cannot be read: {os.strerror(error.errno or 0)}")
 
 
-def _check_regular(path: str, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_regular(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise _SourceError("source-name", f"{printable(path)} is a pipe or a device, and no file")
 
 
 def _look(folder: str) -> tuple[tuple[int, int], list[tuple[str, os.DirEntry[str] | None]]]:
     """Return the id of a folder, and its names, sorted, each with what the folder says of it; None for a link."""
-    with os.scandir(folder) as found:
-        names = [(one.name, None if one.is_symlink() else one) for one in found]
+    with os.scandir(folder) as entries:
+        names = [(one.name, None if one.is_symlink() else one) for one in entries]
     me = Path(folder).stat()
     return (me.st_dev, me.st_ino), sorted(names, key=lambda one: one[0])
 

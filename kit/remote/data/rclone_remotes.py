@@ -106,13 +106,13 @@ def _options(name: str, remotes: Remotes, environ: Mapping[str, str]) -> dict[st
 
 def _with_named(first: str, remotes: Remotes, environ: Mapping[str, str]) -> list[str]:
     """Return a remote and all that it names, each once, in the order in which they are found."""
-    found: list[str] = []
+    names: list[str] = []
     waiting = [first]
     while waiting:
         name = waiting.pop(0)
-        if name in found:
+        if name in names:
             continue
-        found.append(name)
+        names.append(name)
         options = _options(name, remotes, environ)
         for option in _NAMING:
             value = options.get(option, "")
@@ -122,12 +122,12 @@ def _with_named(first: str, remotes: Remotes, environ: Mapping[str, str]) -> lis
                     hint="write the folder itself in `from:`",
                 )
             waiting += _NAMED.findall(value)
-    clash = [name for name in found if any(name != other and name.upper() == other.upper() for other in found)]
+    clash = [name for name in names if any(name != other and name.upper() == other.upper() for other in names)]
     if clash:
         raise InputError(
             f"the rclone remotes {' and '.join(clash)} differ only in case", hint="rename one of them: rclone config"
         )
-    return found
+    return names
 
 
 def _portable(name: str, options: Mapping[str, str], read: Read) -> dict[str, str]:

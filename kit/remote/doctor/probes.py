@@ -193,12 +193,12 @@ class Probes:
 
         `read` decodes an answer, one for all hosts or one for each. A host that does not answer in time fails.
         """
-        asked = [name for name in orders if name not in self.failures]
-        for name in asked:
+        names = [name for name in orders if name not in self.failures]
+        for name in names:
             self._probes[name].order(orders[name])
         end = time.monotonic() + within_s
         answers: dict[str, T] = {}
-        for name in asked:
+        for name in names:
             try:
                 answers[name] = self._answer(name, read if callable(read) else read[name], end, within_s)
             except KitError as error:

@@ -95,18 +95,18 @@ def read_host(
 
     Raises NoPython, UnreachableError, StepError if the login cannot become root, and AnswerError for odd output.
     """
-    asked = tuple(read for read in dict.fromkeys(reads) if node or not (isinstance(read, Command) and read.node))
+    selection = tuple(read for read in dict.fromkeys(reads) if node or not (isinstance(read, Command) and read.node))
     mark = os.urandom(16).hex()
     request = {
         "mark": mark,
         "limit": LIMIT_S,
-        "reads": [_word(read, node, folder) for read in asked],
+        "reads": [_word(read, node, folder) for read in selection],
         "look": [list(look.argv), f"{look.mark}\n", _LOOK_S] if look else None,
     }
     # The text of the request is a literal of Python, too.
     program = f"{_program()}\n\nmain({json.dumps(json.dumps(request))})\n"
     done = transport.run(["sh", "-c", _START, "kit-doctor"], stdin=program.encode(), timeout_s=TIMEOUT_S)
-    return answered(transport.host, asked, done, mark=mark, look=look)
+    return answered(transport.host, selection, done, mark=mark, look=look)
 
 
 def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
@@ -126,7 +126,7 @@ def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
             return [kind, read.kind, read.timeout_s]
 
 
-def answered(host: Host, asked: Sequence[Read], done: Completed, *, mark: str, look: Look | None = None) -> Answered:
+def answered(host: Host, reads: Sequence[Read], done: Completed, *, mark: str, look: Look | None = None) -> Answered:
     """Return what reader.py printed about these reads. Raises the errors of `read_host`."""
     start = f"@@ {mark} ".encode()
     # Nobody else knows the mark.
@@ -135,7 +135,7 @@ def answered(host: Host, asked: Sequence[Read], done: Completed, *, mark: str, l
         raise _failed(host, done)
     with answer_of(host.name, "what kit doctor read there"):
         answer: _Answer = decode(line[len(start) :], _Answer, most=MOST_BYTES)
-        seen = _seen(host, asked, answer)
+        seen = _seen(host, reads, answer)
         return Answered(seen, _look(answer, look))
 
 
@@ -166,13 +166,13 @@ def _look(answer: _Answer, look: Look | None) -> Answer | None:
     return Answer(done=Completed(code=code, stdout=out.encode(), stderr=errors.encode()), mark=look.mark)
 
 
-def _seen(host: Host, asked: Sequence[Read], answer: _Answer) -> Seen:
+def _seen(host: Host, reads: Sequence[Read], answer: _Answer) -> Seen:
     """Return the reads that the host answered. Raises OddAnswer."""
-    if len(answer.reads) != len(asked):
-        raise OddAnswer(f"it has {len(answer.reads)} reads in place of {len(asked)}")
+    if len(answer.reads) != len(reads):
+        raise OddAnswer(f"it has {len(answer.reads)} reads in place of {len(reads)}")
     missing = set(answer.missing)
     values = {
-        read: value for at, (read, value) in enumerate(zip(asked, answer.reads, strict=True)) if at not in missing
+        read: value for at, (read, value) in enumerate(zip(reads, answer.reads, strict=True)) if at not in missing
     }
     return Seen(
         host=host,

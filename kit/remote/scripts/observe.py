@@ -55,8 +55,8 @@ def there(path: str) -> bool:
 def fits(text: str, middle: "list[str]", last: str) -> bool:
     """Return whether the text has these parts in this order, and ends with the last one."""
     for part in middle:
-        _, found, text = text.partition(part)
-        if part and not found:
+        _, separator, text = text.partition(part)
+        if part and not separator:
             return False
     return text.endswith(last)
 

@@ -123,10 +123,10 @@ class Talk:
         """Return the state of each rank that began (State)."""
         states = self._ask(op="look")[0].states or {}
         with answer_of(self.host.name, "the states of its ranks"):
-            found = {number(rank): state for rank, state in states.items()}
-            if not self._ranks.issuperset(found):
-                raise OddAnswer("it has a rank that did not begin", str(sorted(found)))
-        return found
+            by_rank = {number(rank): state for rank, state in states.items()}
+            if not self._ranks.issuperset(by_rank):
+                raise OddAnswer("it has a rank that did not begin", str(sorted(by_rank)))
+        return by_rank
 
     def receive(self, rank: int, most: int) -> bytes:
         """Return what a rank wrote, which is at most this many bytes."""

@@ -617,7 +617,7 @@ OPENINGS: tuple[Opening, ...] = (
         border=_FEED,
         what="pipes of the folder are listed",
         file="kit/remote/data/feed.py",
-        old="        _check_regular(path, found)\n",
+        old="        _check_regular(path, status)\n",
         new="",
         tests=("unit/remote/data/test_feed.py", "-k", "pipe"),
     ),

@@ -372,8 +372,8 @@ OPENINGS: tuple[Opening, ...] = (
         border=_TIMELINE,
         what="a host reports ranks that began elsewhere",
         file="kit/remote/timeline/talk.py",
-        old="if not self._ranks.issuperset(found):",
-        new="if len(found) > _MOST_RANKS:",
+        old="if not self._ranks.issuperset(by_rank):",
+        new="if len(by_rank) > _MOST_RANKS:",
         tests=("security/test_timeline.py", "-k", "only_ranks"),
     ),
     Opening(

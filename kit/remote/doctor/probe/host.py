@@ -18,14 +18,14 @@ def interfaces() -> List[List[Any]]:
     step = 40 if struct.calcsize("P") == 8 else 32
     room = array.array("B", bytes(step * 1024))
     rows = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         place, length = room.buffer_info()
-        used = struct.unpack("iL", fcntl.ioctl(asked, SIOCGIFCONF, struct.pack("iL", length, place)))[0]
+        used = struct.unpack("iL", fcntl.ioctl(sock, SIOCGIFCONF, struct.pack("iL", length, place)))[0]
         for at in range(0, used, step):
             row = room[at : at + step].tobytes()
             label = row[:16].split(b"\0")[0].decode(errors="replace")
             # With the address in the question, the kernel answers for that one of several.
-            mask = fcntl.ioctl(asked, SIOCGIFNETMASK, row)[20:24]
+            mask = fcntl.ioctl(sock, SIOCGIFNETMASK, row)[20:24]
             prefix = bin(int.from_bytes(mask, "big")).count("1")
             name = label.split(":")[0]
             rows.append([name, "%s/%d" % (socket.inet_ntoa(row[20:24]), prefix), mtu_of(name)])
@@ -53,6 +53,6 @@ def default_route() -> Optional[str]:
 
 def route_mtu(target: Address) -> int:
     """Return the MTU of the route to a target, for an address that no interface shows."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.connect(target)
-        return asked.getsockopt(socket.IPPROTO_IP, IP_MTU)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(target)
+        return sock.getsockopt(socket.IPPROTO_IP, IP_MTU)
