@@ -145,9 +145,9 @@ def _of_hosts(gather: Gather, place: Place, shards: kit_shards.Shards) -> List[i
 
 def describe(kind: str, counts: Sequence[int], steps: int, files: Sequence[int]) -> str:
     """Return a line on the images. `counts`: those of each rank. `files`: those of each host if they are split."""
-    each = "%d" % counts[0] if min(counts) == max(counts) else "%d to %d" % (min(counts), max(counts))
+    images_per_rank = "%d" % counts[0] if min(counts) == max(counts) else "%d to %d" % (min(counts), max(counts))
     where = ", split over %d hosts" % len(files) if len(files) > 1 else ""
-    words = (sum(counts), kit_shards.KINDS[kind].files, sum(files), where, each, steps)
+    words = (sum(counts), kit_shards.KINDS[kind].files, sum(files), where, images_per_rank, steps)
     return "Images: %d in %s (%d%s), %s a rank, %d steps an epoch" % words
 
 

@@ -126,17 +126,17 @@ def _shards(word: str, path: str, kind: str, name: str, whole: str) -> List[str]
         return _of_folder(word, path, name, kind)
     if os.path.exists(path):
         return [path]
-    found = sorted(glob.glob(path))
-    folders = [item for item in found if os.path.isdir(item)]
+    matches = sorted(glob.glob(path))
+    folders = [item for item in matches if os.path.isdir(item)]
     if folders:
         raise DataProblem("--data %s: %s is a folder; say which files, '%s/*'" % (word, folders[0], folders[0]))
-    if not found:
+    if not matches:
         if name and not (os.path.isdir(whole) and _files(whole)):
             raise DataProblem(_not_staged(word, name))
         raise DataProblem(
             "--data %s: no file matches. Paths are the container's; data: or volumes: in kit.yaml adds folders" % word
         )
-    return found
+    return matches
 
 
 def _of_folder(word: str, folder: str, name: str, kind: str) -> List[str]:
@@ -262,8 +262,8 @@ def steps(counts: Sequence[int], batch_size: int) -> int:
 
 def disagreement(seen: Sequence[Tuple[int, int]]) -> str:
     """Return what is wrong if ranks that should see the same files do not, else ''. `seen`: (files, bytes) by rank."""
-    for rank, each in enumerate(seen):
-        if each != seen[0]:
+    for rank, totals in enumerate(seen):
+        if totals != seen[0]:
             words = ", ".join("rank %d: %d files, %d bytes" % (number, *seen[number]) for number in (0, rank))
             return "--data: the ranks do not see the same files (%s)" % words
     return ""

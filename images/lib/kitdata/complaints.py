@@ -83,8 +83,8 @@ def meaning(message: str, label: str, env: Mapping[str, str]) -> SourceError:
     cleaned = clean(message, env)
     for pattern, kind, text in _MEANINGS_COMPILED:
         if pattern.search(cleaned):
-            found = _CODE.search(cleaned)
-            code = next((group for group in found.groups() if group), "") if found else ""
+            match = _CODE.search(cleaned)
+            code = next((group for group in match.groups() if group), "") if match else ""
             return SourceError(kind, text % label + (" (%s)" % code if code else ""))
     lines = [line for line in cleaned.splitlines() if line.strip()]
     return SourceError(

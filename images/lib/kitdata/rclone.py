@@ -139,12 +139,12 @@ class Rclone(Source):
     def entry(self, path: str) -> Entry:
         server = self._running()
         self._check(path)
-        found = self._look(server, self._root, path)
-        if found is None and self._may_be_alone(path):
-            found = self._look(server, _ABOVE, path)
-        if found is None:
+        entry = self._look(server, self._root, path)
+        if entry is None and self._may_be_alone(path):
+            entry = self._look(server, _ABOVE, path)
+        if entry is None:
             raise self._gone(path)
-        return found
+        return entry
 
     def read(self, entry: Entry, offset: int, length: int) -> bytes:
         server = self._running()
@@ -192,8 +192,8 @@ class Rclone(Source):
 
     def _look(self, server: Server, root: str, path: str) -> Optional[Entry]:
         options = {"noMimeType": True, "filesOnly": True, "hashTypes": ["md5"] if self._md5 else []}
-        asked = {"fs": root + ":", "remote": path, "opt": options}
-        item = self._decoded(self._ask(server, "POST", "/operations/stat", *_json(asked))).get("item")
+        request = {"fs": root + ":", "remote": path, "opt": options}
+        item = self._decoded(self._ask(server, "POST", "/operations/stat", *_json(request))).get("item")
         return None if item is None else self._entry(item)
 
     def close(self) -> None:
@@ -257,16 +257,16 @@ class Rclone(Source):
 
     def _lists(self, lists: List[List[str]]) -> Generator[Entry, None, None]:
         """Yield the files of several lists, which run at the same time."""
-        found: queue.Queue[_Item] = queue.Queue()
+        items: queue.Queue[_Item] = queue.Queue()
         processes = []
         try:
             for one in lists:
                 process = self._lister(one)
                 processes.append(process)
-                threading.Thread(target=self._pump, args=(process, found), name="kit-data-list", daemon=True).start()
+                threading.Thread(target=self._pump, args=(process, items), name="kit-data-list", daemon=True).start()
             left = len(lists)
             while left:
-                item = found.get()
+                item = items.get()
                 if item is None:
                     left -= 1
                 elif isinstance(item, SourceError):
@@ -290,30 +290,30 @@ class Rclone(Source):
             self._listers.append(process)
             return process
 
-    def _pump(self, process: "subprocess.Popen[bytes]", found: "queue.Queue[_Item]") -> None:
+    def _pump(self, process: "subprocess.Popen[bytes]", items: "queue.Queue[_Item]") -> None:
         """Put what a list prints into the queue, and None at its end."""
         assert process.stdout
         assert process.stderr
-        said: List[bytes] = []
+        errors: List[bytes] = []
         with process.stdout, process.stderr:
-            ear = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
+            ear = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
             ear.start()
             try:
                 for line in process.stdout:
                     text = line.strip().rstrip(b",")
                     if text not in (b"[", b"]", b""):
-                        found.put(self._entry(json.loads(text.decode("utf-8"))))
+                        items.put(self._entry(json.loads(text.decode("utf-8"))))
             except SourceError as error:
-                found.put(error)
+                items.put(error)
                 # Nobody reads the rest of the list.
                 process.kill()
             except ValueError:
-                found.put(SourceError("source-lost", "%s was listed in a way that cannot be read" % self.label))
+                items.put(SourceError("source-lost", "%s was listed in a way that cannot be read" % self.label))
                 process.kill()
             ear.join()
         if process.wait():
-            found.put(self.meaning(b"".join(said).decode("utf-8", "replace")))
-        found.put(None)
+            items.put(self.meaning(b"".join(errors).decode("utf-8", "replace")))
+        items.put(None)
 
     def _entry(self, item: "Any") -> Entry:
         path, size = item["Path"], item["Size"]
@@ -370,8 +370,8 @@ def sample(entries: Iterator[Entry]) -> Tuple[List[Entry], bool]:
     return first, True
 
 
-def _json(asked: "Any") -> "Any":
-    return {"Content-Type": "application/json"}, json.dumps(asked).encode()
+def _json(request: "Any") -> "Any":
+    return {"Content-Type": "application/json"}, json.dumps(request).encode()
 
 
 def _error(answer: Answer) -> str:

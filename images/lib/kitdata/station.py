@@ -152,10 +152,10 @@ class Station:
 
     def _feed(self, id_: str, label: str) -> feed.Feed:
         with self._lock:
-            found = self._feeds.setdefault(id_, feed.Feed(label))
+            source_feed = self._feeds.setdefault(id_, feed.Feed(label))
         if label:
-            found.label = label
-        return found
+            source_feed.label = label
+        return source_feed
 
     def _stage(self, order: Dict[str, Any], say: Say) -> None:
         id_ = str(order["id"])
