@@ -36,7 +36,7 @@ def addresses_of(value: bytes, peer: str) -> Tuple[Any, bytes]:
     """Return the addresses at `peer`, and the key, of a rank's notification service. Raises Refused."""
     try:
         addresses, key = plain(value)
-        pairs = [(str(host), int(port)) for found in addresses.values() for host, port in found]
+        pairs = [(str(host), int(port)) for endpoints in addresses.values() for host, port in endpoints]
         whole = {"kit": [pair for pair in pairs if pair[0] == peer]}
     except Refused:
         raise

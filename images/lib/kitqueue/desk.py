@@ -142,13 +142,13 @@ def change(request: Mapping[str, Any], root: str) -> Answer:
     word, how = str(request["id"]), request["how"]
     with line.changing(root):
         there, living = line.entries(root), store.living(root)
-        found = words.meant(word, [*there, *living])
-        if found is None:
+        target = words.meant(word, [*there, *living])
+        if target is None:
             return _without_torn(word, root) if how == "remove" else {"missing": word}
-        chosen = [entry for entry in there if entry["id"] in found.ids]
+        chosen = [entry for entry in there if entry["id"] in target.ids]
         ids = [entry["id"] for entry in chosen]
-        started = [run_id for run_id in found.ids if run_id not in ids]
-        if not chosen and not found.array:
+        started = [run_id for run_id in target.ids if run_id not in ids]
+        if not chosen and not target.array:
             return {"missing": word}
         others = [entry["id"] for entry in there if entry["id"] not in ids and set(ids) & set(awaited(entry))]
         changed = chosen if how == "remove" else changes(chosen, how, request.get("priority"), there)

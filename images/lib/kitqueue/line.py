@@ -70,10 +70,10 @@ def _ids(root: Optional[str]) -> List[str]:
 def entries(root: Optional[str] = None, cache: Optional[Cache] = None) -> List[Entry]:
     """Return the runs in line by their arrival. With a cache, only files that changed are read."""
     ids = _ids(root)
-    found = [read(name, root) if cache is None else _cached(name, root, cache) for name in ids]
+    records = [read(name, root) if cache is None else _cached(name, root, cache) for name in ids]
     for name in set(cache or ()).difference(ids):
         (cache or {}).pop(name)
-    return sorted((entry for entry in found if entry), key=lambda entry: entry["place"])
+    return sorted((entry for entry in records if entry), key=lambda entry: entry["place"])
 
 
 def read(run_id: str, root: Optional[str] = None) -> Optional[Entry]:
@@ -175,8 +175,8 @@ def state(root: Optional[str] = None) -> Dict[str, Any]:
 def reason(run_id: str, root: Optional[str] = None) -> Optional[Dict[str, Any]]:
     """Return why a run waits, as the keeper saw it last; None before its first look."""
     reasons = state(root).get("reasons")
-    found = reasons.get(run_id) if isinstance(reasons, dict) else None
-    return found if isinstance(found, dict) else None
+    cause = reasons.get(run_id) if isinstance(reasons, dict) else None
+    return cause if isinstance(cause, dict) else None
 
 
 def hopeful(waiting: Iterable[Entry], known: Mapping[str, Any]) -> bool:

@@ -32,19 +32,19 @@ def without_id(request: Dict[str, Any], waiting: Sequence[line.Entry], root: str
 
 def begun(word: str, request: Mapping[str, Any], root: str) -> Union[str, desk.Answer]:
     """Return the id of the run to follow, or the whole answer. A request to stop ends a run's wait."""
-    found = words.meant(word, [*line.entries(root), *store.living(root)])
-    if found is None:
+    target = words.meant(word, [*line.entries(root), *store.living(root)])
+    if target is None:
         return {"missing": word}
     if request["op"] == "stop":
         answer = desk.change({"id": word, "how": "remove"}, root)
-        if found.array or "changed" in answer:
+        if target.array or "changed" in answer:
             answer["removed"] = answer.pop("changed", None)
             return answer
-    elif found.array:
-        in_line = [run_id for run_id in found.ids if line.has(run_id, root)]
-        started = [run_id for run_id in found.ids if run_id not in in_line]
-        return {"array": found.array, "members": in_line, "living": started}
-    return found.ids[0]
+    elif target.array:
+        in_line = [run_id for run_id in target.ids if line.has(run_id, root)]
+        started = [run_id for run_id in target.ids if run_id not in in_line]
+        return {"array": target.array, "members": in_line, "living": started}
+    return target.ids[0]
 
 
 def await_start(run: store.Run, record: str, say: Say, gone: Callable[[float], bool]) -> bool:
@@ -54,7 +54,7 @@ def await_start(run: store.Run, record: str, say: Say, gone: Callable[[float], b
     `record` is the path of cluster.json.
     """
     root = run.root
-    told: Optional[desk.Answer] = None
+    last_answer: Optional[desk.Answer] = None
     while not run.exists:
         entry = line.read(run.id, root)
         if entry is None:
@@ -64,9 +64,9 @@ def await_start(run: store.Run, record: str, say: Say, gone: Callable[[float], b
             say({"missing": run.id})
             return False
         now = shown(entry, root)
-        if now != told:
+        if now != last_answer:
             say(now)
-            told = now
+            last_answer = now
         if gone(TICK_S):
             return False
         # A keeper that was killed comes back.

@@ -62,7 +62,7 @@ def _known(values: Values) -> Dict[str, Meant]:
     for value in values:
         if array_of(value):
             members.setdefault(array_of(value), []).append((int(value["array"].get("index") or 0), str(value["id"])))
-    arrays = {name: Meant(name, tuple(run_id for _, run_id in sorted(found))) for name, found in members.items()}
+    arrays = {name: Meant(name, tuple(run_id for _, run_id in sorted(runs))) for name, runs in members.items()}
     return dict(singles, **arrays)
 
 
@@ -91,11 +91,11 @@ def groups(after: Sequence[Sequence[Any]], values: Values) -> List[List[Any]]:
     """
     made = []
     for word, how, *_ in after:
-        found = latest(values) if word == LATEST else meant(str(word), values)
-        if found is None:
+        target = latest(values) if word == LATEST else meant(str(word), values)
+        if target is None:
             raise Unknown(str(word))
-        size = _size(found.array, values) if how != ANY else 0
-        if len(found.ids) < size:
-            raise Unknown(str(word), len(found.ids), size)
-        made.append([found.array or found.ids[0], str(how), list(found.ids)])
+        size = _size(target.array, values) if how != ANY else 0
+        if len(target.ids) < size:
+            raise Unknown(str(word), len(target.ids), size)
+        made.append([target.array or target.ids[0], str(how), list(target.ids)])
     return made

@@ -116,9 +116,9 @@ def mapped(text: str, nodes: Sequence[Mapping[str, Any]], host: str) -> Dict[str
 def meet(ranks: Mapping[str, int], nodes: Sequence[Mapping[str, Any]]) -> None:
     """Choose where the ranks meet, for as long as this process lives. Without a free port, mpirun still starts."""
     addresses = {str(node["name"]): str(node["address"]) for node in nodes}
-    found = [{"node": name, "address": addresses[name], "ranks": count} for name, count in ranks.items()]
+    slices = [{"node": name, "address": addresses[name], "ranks": count} for name, count in ranks.items()]
     try:
-        holder = rendezvous.prepare(os.environ, found, head=str(nodes[0]["name"]) if nodes else "", used=set())
+        holder = rendezvous.prepare(os.environ, slices, head=str(nodes[0]["name"]) if nodes else "", used=set())
     except OSError as error:
         sys.stderr.write("kit: the ranks get no MASTER_PORT: %s\n" % (error.strerror or error))
         return

@@ -215,11 +215,11 @@ class Front:
 
     def _in_line(self, word: str, request: Request) -> int:
         """Answer about a run that waits in line: end its wait, or tell why it waits until it starts, and attach."""
-        found = turn.begun(word, request, self.root)
-        if not isinstance(found, str):
-            say(found)
-            return 0 if "removed" in found else MISSING
-        run = store.Run(found, self.root)
+        outcome = turn.begun(word, request, self.root)
+        if not isinstance(outcome, str):
+            say(outcome)
+            return 0 if "removed" in outcome else MISSING
+        run = store.Run(outcome, self.root)
         follow = bool(request.get("follow", True))
         if not turn.await_start(run, self.record, say, self._gone if follow else lambda _: True):
             return 0 if line.has(run.id, self.root) else MISSING

@@ -32,8 +32,8 @@ class Look:
 
     def read(self) -> Seen:
         """Return the newest answer. The first call starts nvidia-smi and returns None."""
-        found = self.gpus().read()
-        return None if found is None else [[gpu["index"], gpu["use"]] for gpu in found]
+        gpus = self.gpus().read()
+        return None if gpus is None else [[gpu["index"], gpu["use"]] for gpu in gpus]
 
     def close(self) -> None:
         if self._gpus is not None:

@@ -64,7 +64,7 @@ class Probe:
 
         now = time.monotonic()
         stats = {pid: ranks.stat(pid) for pid in pids}
-        cpu = {pid: found.cpu for pid, found in stats.items() if found is not None}
+        cpu = {pid: stat.cpu for pid, stat in stats.items() if stat is not None}
         passed, known = now - self._at, self._at > 0
         used = sum(max(seconds - self._cpu.get(pid, 0.0), 0.0) for pid, seconds in cpu.items())
         self._cpu, self._at = cpu, now

@@ -10,11 +10,11 @@ MOST, PATIENCE_S = 10000, 2.0
 
 def age(folder: str, now: float) -> Optional[float]:
     """Return the seconds since a file below the folder was last changed; None without one, or if that takes long."""
-    found: Dict[str, float] = {}
-    thread = threading.Thread(target=lambda: found.update(at=newest(folder)), daemon=True)
+    result: Dict[str, float] = {}
+    thread = threading.Thread(target=lambda: result.update(at=newest(folder)), daemon=True)
     thread.start()
     thread.join(PATIENCE_S)
-    at = found.get("at", 0.0)
+    at = result.get("at", 0.0)
     return max(0.0, now - at) if at else None
 
 

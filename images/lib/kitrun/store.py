@@ -402,7 +402,7 @@ def divisions_of(places: Sequence[Mapping[str, Any]]) -> Dict[str, int]:
 
 def old(keep_s: float, keep_n: int, root: Optional[str] = None) -> List[Run]:
     """Return the runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended runs."""
-    found = []
+    expired = []
     ended = [run for run in runs(root) if not run.alive]
     now = time.time()
     for index, run in enumerate(reversed(ended)):
@@ -411,8 +411,8 @@ def old(keep_s: float, keep_n: int, root: Optional[str] = None) -> List[Run]:
         except OSError:
             age = 0.0
         if index >= keep_n or age > keep_s:
-            found.append(run)
-    return found
+            expired.append(run)
+    return expired
 
 
 def prune(runs: Sequence[Run], head: str, kept: Mapping[str, Sequence[str]]) -> None:
