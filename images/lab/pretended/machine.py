@@ -228,10 +228,10 @@ def _ticks(proc: str, pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def gpus(state: State, found: Sequence[int], users: Sequence[Process]) -> Tuple[Gpu, ...]:
+def gpus(state: State, devices: Sequence[int], users: Sequence[Process]) -> Tuple[Gpu, ...]:
     """Return the GPUs that can be opened, with what the processes do on them."""
     made = []
-    for number, minor in enumerate(found):
+    for number, minor in enumerate(devices):
         mine = [user for user in users if minor in user.minors]
         faults = state.faults_of(minor)
         made.append(
@@ -243,7 +243,7 @@ def gpus(state: State, found: Sequence[int], users: Sequence[Process]) -> Tuple[
                 model=state.facts,
                 name=state.name,
                 driver=state.driver,
-                total=len(found),
+                total=len(devices),
                 faults=faults,
                 used=min(state.facts.memory, 1 + sum(user.memory for user in mine)),
                 load=min(100, sum(user.load for user in mine)),
@@ -260,10 +260,10 @@ def look(state: State, *, sampled: bool) -> Machine:
             "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: %s" % library, 18
         )
     errors = {minor: opening("/dev/nvidia%d" % minor) for minor in minors()}
-    found = usable(errors, opening("/dev/nvidiactl"), unified=state.unified)
-    if not found:
+    devices = usable(errors, opening("/dev/nvidiactl"), unified=state.unified)
+    if not devices:
         raise Failed("No devices were found", 6)
     users = processes(state, sampled=sampled)
     outside = os.readlink("/proc/self/ns/pid") == state.pids
     apps = tuple(user for user in users if outside and not user.launcher)
-    return Machine(state=state, gpus=gpus(state, found, users), processes=apps)
+    return Machine(state=state, gpus=gpus(state, devices, users), processes=apps)

@@ -14,14 +14,14 @@ class Mount(NamedTuple):
 
 
 def mounts() -> List[Mount]:
-    found = []
+    hierarchies = []
     for line in files.lines(files.PROC + "/self/mountinfo"):
         left, _, right = line.partition(" - ")
         words, kind = left.split(), right.split()
         if len(words) >= 5 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):
             controllers = kind[2].split(",") if kind[0] == "cgroup" else []
-            found.append(Mount(words[3], words[4], controllers))
-    return found
+            hierarchies.append(Mount(words[3], words[4], controllers))
+    return hierarchies
 
 
 class Cgroups:

@@ -65,23 +65,25 @@ class Peers:
 
 
 def _dump() -> Iterator[Tuple[bytes, Tuple[str, Counters]]]:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as asked:
-        asked.settimeout(2.0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as netlink:
+        netlink.settimeout(2.0)
         states = 1 << ESTABLISHED | 1 << CLOSE_WAIT
         body = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 1 << INET_DIAG_INFO - 1, states)
-        asked.send(_HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body)
+        netlink.send(
+            _HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body
+        )
         seen: Set[bytes] = set()
         while len(seen) < _MOST:
-            data = asked.recv(1 << 18)
+            data = netlink.recv(1 << 18)
             at = 0
             while at + _HEADER.size <= len(data):
                 length, kind = _HEADER.unpack_from(data, at)[:2]
                 if kind in (NLMSG_DONE, NLMSG_ERROR) or length < _HEADER.size:
                     return
-                found = _message(data[at + _HEADER.size : at + length])
-                if found is not None:
-                    seen.add(found[0])
-                    yield found
+                connection = _message(data[at + _HEADER.size : at + length])
+                if connection is not None:
+                    seen.add(connection[0])
+                    yield connection
                 at += length + 3 & ~3
 
 

@@ -22,19 +22,19 @@ Totals = Mapping[str, Mapping[str, float]]
 
 def disks() -> Dict[str, Dict[str, float]]:
     """Return {device: {"read_bytes", "written_bytes", "busy_s"}} of whole disks since the boot."""
-    found: Dict[str, Dict[str, float]] = {}
+    counters: Dict[str, Dict[str, float]] = {}
     for line in files.lines(files.PROC + "/diskstats"):
         words = line.split()
-        if len(words) < 14 or _PART.match(words[2]) or len(found) == MOST:
+        if len(words) < 14 or _PART.match(words[2]) or len(counters) == MOST:
             continue
         read, written, busy = int(words[5]), int(words[9]), int(words[12])
         if read or written:
-            found[words[2]] = {
+            counters[words[2]] = {
                 "read_bytes": read * SECTOR,
                 "written_bytes": written * SECTOR,
                 "busy_s": busy / 1000.0,
             }
-    return found
+    return counters
 
 
 def disk_rates(now: Totals, before: Optional[Totals], seconds: float) -> Dict[str, Dict[str, Any]]:
@@ -60,14 +60,14 @@ def nics() -> Dict[str, Dict[str, float]]:
 
     RDMA goes past the network devices. `mlx5_0/1` is port 1 of an adapter, if it is up and counts its bytes.
     """
-    found: Dict[str, Dict[str, float]] = {}
+    counters: Dict[str, Dict[str, float]] = {}
     for line in files.lines(files.PROC + "/net/dev")[2:]:
         name, _, rest = line.partition(":")
         name, words = name.strip(), rest.split()
-        if len(words) < 12 or _VIRTUAL.match(name) or len(found) == MOST or _is_down(name):
+        if len(words) < 12 or _VIRTUAL.match(name) or len(counters) == MOST or _is_down(name):
             continue
         counts = [int(word) for word in words[:12]]
-        found[name] = {
+        counters[name] = {
             "rx_bytes": counts[0],
             "tx_bytes": counts[8],
             "errors": counts[2] + counts[10],
@@ -77,13 +77,13 @@ def nics() -> Dict[str, Dict[str, float]]:
         totals = _rdma_bytes(port)
         if totals is not None:
             folder = _port(port) + "/counters/"
-            found[port] = {
+            counters[port] = {
                 "rx_bytes": totals[0],
                 "tx_bytes": totals[1],
                 "errors": files.number(folder + "port_rcv_errors") + files.number(folder + "symbol_error"),
                 "dropped": files.number(folder + "port_xmit_discards"),
             }
-    return found
+    return counters
 
 
 def _rdma_bytes(port: str) -> Optional[Tuple[int, int]]:

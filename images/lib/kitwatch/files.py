@@ -80,9 +80,9 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 def pairs(path: str) -> Dict[str, int]:
     """Return {name: number} of lines such as `nr_throttled 7`, or `MemTotal:  16 kB`."""
-    found = {}
+    numbers = {}
     for line in lines(path):
         words = line.split()
         if len(words) >= 2 and words[1].isdigit():
-            found[words[0].rstrip(":")] = int(words[1])
-    return found
+            numbers[words[0].rstrip(":")] = int(words[1])
+    return numbers

@@ -103,9 +103,9 @@ class Ranks:
         self._forget(pids)
         stats = {}
         for pid in self._due(pids):
-            found = stat(pid)
-            if found is not None:
-                stats[pid] = found
+            process = stat(pid)
+            if process is not None:
+                stats[pid] = process
         # Parents come before their children, which may need the mark of the parent.
         for pid in sorted(stats, key=lambda pid: (stats[pid].start, pid)):
             self._learn(pid, stats[pid], now, up)
@@ -114,11 +114,11 @@ class Ranks:
 
     def members(self, run: str) -> Dict[int, List[int]]:
         """Return {rank: pids} of a run's ranks and their children, as of the last look."""
-        found: Dict[int, List[int]] = {}
+        rank_pids: Dict[int, List[int]] = {}
         for pid, known in sorted(self._known.items()):
             if known.run == run and known.rank >= 0:
-                found.setdefault(known.rank, []).append(pid)
-        return found
+                rank_pids.setdefault(known.rank, []).append(pid)
+        return rank_pids
 
     def _forget(self, pids: Sequence[int]) -> None:
         alive = set(pids)
@@ -141,23 +141,23 @@ class Ranks:
         self._next = first + len(visited)
         return ranks + new + visited
 
-    def _learn(self, pid: int, found: Stat, now: float, up: float) -> None:
+    def _learn(self, pid: int, process: Stat, now: float, up: float) -> None:
         known = self._known.get(pid)
-        if known is not None and known.start != found.start:
+        if known is not None and known.start != process.start:
             known = None
-        if _KTHREADD in (pid, found.parent):
+        if _KTHREADD in (pid, process.parent):
             self._kernel.add(pid)
-        age = max(up - found.start, 0.0)
+        age = max(up - process.start, 0.0)
         if known is None:
-            use = 100 * found.cpu / age if age > 0.2 else 0.0
+            use = 100 * process.cpu / age if age > 0.2 else 0.0
         else:
             passed = now - known.at
-            use = 100 * (found.cpu - known.cpu) / passed if passed > 0 else known.use
-        if known is None or known.comm != found.comm or age < YOUNG_S:
-            run, rank = ("", -1) if pid in self._kernel else self._whose(pid, found.parent)
+            use = 100 * (process.cpu - known.cpu) / passed if passed > 0 else known.use
+        if known is None or known.comm != process.comm or age < YOUNG_S:
+            run, rank = ("", -1) if pid in self._kernel else self._whose(pid, process.parent)
         else:
             run, rank = known.run, known.rank
-        self._known[pid] = Known(found.comm, found.start, run, rank, now, found.cpu, max(use, 0.0))
+        self._known[pid] = Known(process.comm, process.start, run, rank, now, process.cpu, max(use, 0.0))
 
     def _whose(self, pid: int, parent: int) -> Tuple[str, int]:
         run, rank = mark(self._environ(pid))
@@ -263,8 +263,8 @@ def waited(folder: str) -> float:
 
 
 def _core(pid: int) -> Optional[int]:
-    found = stat(pid)
-    return None if found is None else found.core
+    process = stat(pid)
+    return None if process is None else process.core
 
 
 def _uptime() -> float:

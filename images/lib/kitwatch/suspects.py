@@ -150,13 +150,13 @@ class Suspects:
 
     def _counted(self) -> Dict[int, Dict[str, int]]:
         """Return the counters of Horovod by rank. The files are in memory of the ranks' container."""
-        found: Dict[int, Dict[str, int]] = {}
+        rank_counters: Dict[int, Dict[str, int]] = {}
         for rank, pids in self._members.items():
             # Ranks on one host mostly share a container, and one look shows them all.
-            if rank not in found and pids:
+            if rank not in rank_counters and pids:
                 counted = readiness.read("%s/%d/root%s" % (files.PROC, pids[0], readiness.folder_of(self.run)))
-                found.update((number, shortened(counters)) for number, counters in counted.items())
-        return found
+                rank_counters.update((number, shortened(counters)) for number, counters in counted.items())
+        return rank_counters
 
     def _worked(self, rank: int, pids: List[int]) -> float:
         """Return the seconds that the children of a rank ran since the last look."""

@@ -24,7 +24,7 @@ class Counters(NamedTuple):
 def counters() -> Counters:
     """Return the state of the cores. `each` has (busy, all) seconds of every CPU that is online, in order."""
     total: Dict[str, float] = {}
-    each: List[Tuple[float, float]] = []
+    cpus: List[Tuple[float, float]] = []
     running = blocked = 0
     for line in files.lines(files.PROC + "/stat"):
         words = line.split()
@@ -34,12 +34,12 @@ def counters() -> Counters:
                 total = dict(zip(_MODES, seconds))
             else:
                 times = dict(zip(_MODES, seconds))
-                each.append((sum(seconds) - _idle(times), sum(seconds)))
+                cpus.append((sum(seconds) - _idle(times), sum(seconds)))
         elif line.startswith("procs_running"):
             running = int(words[1])
         elif line.startswith("procs_blocked"):
             blocked = int(words[1])
-    return Counters(total, tuple(each), running, blocked)
+    return Counters(total, tuple(cpus), running, blocked)
 
 
 def cores(now: Counters, before: Optional[Counters]) -> Dict[str, Any]:
@@ -100,9 +100,9 @@ def load() -> Optional[float]:
 
 def memory() -> Dict[str, int]:
     """Return the bytes of memory, and how much of it programs cannot get."""
-    found = files.pairs(files.PROC + "/meminfo")
-    total = found.get("MemTotal", 0)
-    return {"total": total << 10, "used": (total - found.get("MemAvailable", found.get("MemFree", 0))) << 10}
+    meminfo = files.pairs(files.PROC + "/meminfo")
+    total = meminfo.get("MemTotal", 0)
+    return {"total": total << 10, "used": (total - meminfo.get("MemAvailable", meminfo.get("MemFree", 0))) << 10}
 
 
 def pressure() -> Optional[Dict[str, Dict[str, float]]]:
@@ -110,13 +110,13 @@ def pressure() -> Optional[Dict[str, Dict[str, float]]]:
 
     {"cpu": {"some": 1.5, "full": 0.0}, "memory": …, "io": …}
     """
-    found = {}
+    averages = {}
     for name in _PRESSURES:
         rows = [line.split() for line in files.lines("%s/pressure/%s" % (files.PROC, name))]
         values = {row[0]: _average(row) for row in rows if row}
         if values:
-            found[name] = values
-    return found or None
+            averages[name] = values
+    return averages or None
 
 
 def _average(words: Sequence[str]) -> float:
@@ -125,7 +125,7 @@ def _average(words: Sequence[str]) -> float:
 
 def space(paths: Sequence[str]) -> Dict[str, Dict[str, int]]:
     """Return the bytes of the file systems with these paths, each one once. Missing paths are left out."""
-    found = {}
+    usage = {}
     seen = set()
     for path in paths:
         try:
@@ -137,5 +137,5 @@ def space(paths: Sequence[str]) -> Dict[str, Dict[str, int]]:
             seen.add(device)
             used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
             # As `df`: without what is kept for root.
-            found[path] = {"total": used + disk.f_bavail * disk.f_frsize, "used": used}
-    return found
+            usage[path] = {"total": used + disk.f_bavail * disk.f_frsize, "used": used}
+    return usage
