@@ -114,11 +114,11 @@ def torch_steps(clock: Clock) -> tuple[str, Sequence[str]]:
         "import torch, json; here = {'version': torch.__version__, 'cuda': torch.version.cuda}; "
         "print(json.dumps({**here, 'gpus': torch.cuda.device_count()}))"
     )
-    found = run([sys.executable, "-c", program], clock.left(LOOK_S))
-    here = last_json(found.text)
+    probe = run([sys.executable, "-c", program], clock.left(LOOK_S))
+    here = last_json(probe.text)
     if not here:
-        missing = "No module named 'torch'" in found.errors
-        raise Skipped("no torch") if missing else Failed("import torch: %s" % found.last)
+        missing = "No module named 'torch'" in probe.errors
+        raise Skipped("no torch") if missing else Failed("import torch: %s" % probe.last)
     gpus = int(here["gpus"])
     if here.get("cuda") and not gpus:
         raise Failed("torch %s, built for CUDA %s, sees no GPU" % (here["version"], here["cuda"]))

@@ -11,33 +11,33 @@ from pathlib import Path
 from scripts.gpucheck.check import Found
 
 
-def name_of(found: Found) -> str:
+def name_of(results: Found) -> str:
     """Return the folder's name: gpu-nvidia-h200-x2-570."""
-    models = Counter(gpu.name for gpu in found.smi.gpus) or Counter({"unknown": 1})
+    models = Counter(gpu.name for gpu in results.smi.gpus) or Counter({"unknown": 1})
     words = ["%s-x%d" % (model, number) for model, number in models.items()]
-    words += [found.smi.state.driver.split(".")[0]]
-    if found.smi.pretended:
+    words += [results.smi.state.driver.split(".")[0]]
+    if results.smi.pretended:
         words.insert(0, "pretended")
     return "gpu-" + re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")
 
 
-def title(found: Found) -> str:
-    models = Counter(gpu.name for gpu in found.smi.gpus)
+def title(results: Found) -> str:
+    models = Counter(gpu.name for gpu in results.smi.gpus)
     gpus = " and ".join("%d × %s" % (number, model) for model, number in models.items()) or "GPUs that kit cannot read"
-    return "%s%s" % ("PRETENDED: " if found.smi.pretended else "", gpus)
+    return "%s%s" % ("PRETENDED: " if results.smi.pretended else "", gpus)
 
 
-def page(found: Found, *, day: datetime.date) -> str:
+def page(results: Found, *, day: datetime.date) -> str:
     """Return the report."""
-    lines = ["# GPU check: %s" % title(found), ""]
-    if found.smi.pretended:
+    lines = ["# GPU check: %s" % title(results), ""]
+    if results.smi.pretended:
         lines += ["**These GPUs are PRETENDED by a lab of kit. This is no report about a GPU.**", ""]
     lines += [
         "Written by `scripts/gpu-check` on %s, driver %s, CUDA %s, Linux %s, Python %s. UUIDs, serial numbers, PCI"
         % (
             day,
-            found.smi.state.driver or "?",
-            found.smi.state.cuda or "?",
+            results.smi.state.driver or "?",
+            results.smi.state.cuda or "?",
             platform.release(),
             platform.python_version(),
         ),
@@ -47,14 +47,14 @@ def page(found: Found, *, day: datetime.date) -> str:
         "|---|---|---:|---|",
         *(
             "| %s | %s | %.0f | %s |" % (part.name, part.outcome, part.seconds, _cell(part.summary))
-            for part in found.parts
+            for part in results.parts
         ),
     ]
-    for part in found.parts:
+    for part in results.parts:
         if part.lines:
             lines += ["", "## %s" % part.name, "", *part.lines]
     lines += ["", "## Answers of nvidia-smi", ""]
-    for file, text in found.captures.items():
+    for file, text in results.captures.items():
         lines.append("- `%s`%s" % (file, "" if text else ": left out, because a name would have stayed in it"))
     return "\n".join(lines) + "\n"
 
@@ -65,12 +65,12 @@ def _cell(text: str) -> str:
     return re.sub(r"([|<>`*_\\\[\]])", r"\\\1", printable)
 
 
-def write(found: Found, above: Path) -> Path:
+def write(results: Found, above: Path) -> Path:
     """Write the page and the answers into a folder with the GPU's name. Return the folder."""
-    folder = above / name_of(found)
+    folder = above / name_of(results)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(page(found, day=datetime.date.today()), encoding="utf-8")
-    for file, text in found.captures.items():
+    (folder / "README.md").write_text(page(results, day=datetime.date.today()), encoding="utf-8")
+    for file, text in results.captures.items():
         if text:
             (folder / file).write_text(text, encoding="utf-8")
     return folder

@@ -92,9 +92,9 @@ def interpreted(answers: dict[str, str], problems: list[str]) -> Smi:
             problems.append("%s: %s" % (file, odd))
             return None
 
-    found = of("state.xml", state)
+    reading = of("state.xml", state)
     matrix = of("topology.txt", topology)
-    full = found if isinstance(found, State) else State()
+    full = reading if isinstance(reading, State) else State()
     known = [(gpu.index, gpu.name, gpu.uuid) for gpu in full.gpus]
     others = {
         "list.txt": of("list.txt", lambda text: [(gpu.index, gpu.name, gpu.uuid) for gpu in listed(text)]),
