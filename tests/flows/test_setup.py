@@ -298,6 +298,26 @@ def test_kernel_settings_are_raised_and_come_back(reporter: Remembering, vm: Set
     assert list(vm.path("/opt/kit/.setup/values").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("of_all", "of_eth1", "loosened"), [("1", "0", True), ("0", "1", True), ("0", "0", False), ("2", "1", False)]
+)
+def test_packets_may_come_in_by_any_of_several_cards(
+    reporter: Remembering, vm: SetupHost, of_all: str, of_eth1: str, loosened: bool
+) -> None:
+    """The kernel takes the larger value: that of "all", or that of the interface."""
+    vm.write("/sys/class/net/eth1/mtu", "1500\n")
+    vm.write(
+        "/fake/addresses",
+        "2: eth0    inet 10.0.0.1/24 scope global eth0\n3: eth1    inet 10.0.0.2/24 scope global eth1\n",
+    )
+    for name, value in {"all": of_all, "eth0": "0", "eth1": of_eth1}.items():
+        vm.write(f"/proc/sys/net/ipv4/conf/{name}/rp_filter", f"{value}\n")
+    up(reporter, vm, "sysctl")
+    assert ("net.ipv4.conf.all.rp_filter = 2" in vm.read("/etc/sysctl.d/90-kit.conf")) is loosened
+    assert vm.read("/proc/sys/net/ipv4/conf/all/rp_filter").strip() == ("2" if loosened else of_all)
+    assert not up(reporter, vm, "sysctl").changed
+
+
 def test_a_file_that_somebody_changed_since_stays(reporter: Remembering, vm: SetupHost) -> None:
     up(reporter, vm, "sysctl")
     vm.write("/etc/sysctl.d/90-kit.conf", "mine\n")

@@ -65,9 +65,7 @@ def sysctl(facts: SetupFacts) -> Part:
         if now is not None and (key in there or now != value):
             wanted.append((key, value, reason))
     key, value, reason = _LOOSE
-    if (
-        facts.kernel_settings.get(key) == "1" and len({i.name for i in facts.interfaces if usable(i)}) > 1
-    ) or key in there:
+    if _is_strict(facts) or key in there:
         wanted.append((key, value, reason))
     if wanted:
         lines = "".join(f"# {reason}\n{key} = {value}\n" for key, value, reason in wanted)
@@ -85,6 +83,17 @@ def sysctl(facts: SetupFacts) -> Part:
         why = "RDMA pins memory, and a login may pin only a little"
         part.steps.append(WriteSystemFile(area="sysctl", path=LIMITS, content=_LIMITS, why=why))
     return part
+
+
+def _is_strict(facts: SetupFacts) -> bool:
+    """Return whether the host has several cards, and the kernel drops what comes in by another card than expected."""
+    cards = {interface.name for interface in facts.interfaces if usable(interface)}
+    of_all = facts.kernel_settings.get(_LOOSE[0])
+    if of_all is None or len(cards) < 2:
+        return False
+    own = [facts.kernel_settings.get(f"net.ipv4.conf.{card}.rp_filter", "0") for card in cards]
+    # The kernel takes the larger one of the two. As text, because they are 0, 1 or 2.
+    return "1" in {max(of_all, value) for value in own}
 
 
 def _lines_of(facts: SetupFacts) -> dict[str, str]:

@@ -120,6 +120,11 @@ for key in $settings; do
   # In a container, the kernel shows settings that only the machine may change.
   if [ -w "$file" ] && value=$(cat "$file" 2>/dev/null); then echo "$key" $value; fi
 done
+# Of each interface, because the kernel takes the larger one of its own value and that of "all".
+for nic in "$root"/sys/class/net/*; do
+  key=net.ipv4.conf.${nic##*/}.rp_filter
+  if value=$(cat "$root/proc/sys/net/ipv4/conf/${nic##*/}/rp_filter" 2>/dev/null); then echo "$key $value"; fi
+done
 
 section nics
 for nic in "$root"/sys/class/net/*; do

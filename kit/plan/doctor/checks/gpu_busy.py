@@ -63,6 +63,6 @@ CHECK = Check(
     judge=judge,
     reads=(STATE, _PROCESSES, _NODES),
     leads_to="Ranks on this GPU run out of memory, or share its time and slow down all others.",
-    fix="Ask the user, or end the program on the VM: `sudo kill PID`. `kit run --hosts LIST …` can leave the host out.",
+    fix="Ask the user, or end the program on the VM: `sudo kill PID`. `kit run -H LIST …` can leave the host out.",
     lab="kit lab gpu HOST --fault busy",
 )

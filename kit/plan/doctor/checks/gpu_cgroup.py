@@ -27,7 +27,8 @@ CHECK = Check(
     facts=True,
     leads_to="After `systemctl daemon-reload`, which updates run, CUDA fails in the nodes: "
     "`Failed to initialize NVML: Unknown Error`.",
-    fix="Let the engine use CDI: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`, "
-    'with `"features": {"cdi": true}` in /etc/docker/daemon.json before Docker 28.3. Then: `kit deploy`.',
+    fix="Let the engine use CDI: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`. "
+    'Before Docker 28.2, also write `"features": {"cdi": true}` into /etc/docker/daemon.json, and restart the engine: '
+    "`sudo systemctl restart docker`, which ends runs there. Then: `kit deploy`.",
     untested="The lab's hosts have no systemd, so their engines have the cgroup driver cgroupfs.",
 )

@@ -23,6 +23,7 @@ CHECK = Check(
     judge=judge,
     reads=(STATE,),
     leads_to="An image whose CUDA fits some drivers fails on the others. Errors of NCCL show on some hosts only.",
-    fix="Install one version on all hosts: `kit setup --only driver`.",
+    fix="Install one version on all hosts with their package manager, and reboot those that changed. `kit setup` keeps "
+    "a driver that works.",
     lab="kit lab fault HOST gpu-versions",
 )

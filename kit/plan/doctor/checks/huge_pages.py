@@ -43,7 +43,7 @@ CHECK = Check(
     reads=(_RESERVED,),
     leads_to="A program that asks for huge pages fails on a host without them. A host that reserved more has less "
     "memory for everything else.",
-    fix="Reserve the same number on all hosts: `kit setup --only hugepages`, or by hand `sudo sysctl -w "
-    "vm.nr_hugepages=NUMBER`.",
+    fix="Reserve the same number on all hosts. For 4 pages of 1 GiB: `kit setup --only hugepages --hugepages 4`. Pages "
+    "of the default size by hand: `sudo sysctl -w vm.nr_hugepages=NUMBER`.",
     lab="kit lab fault HOST huge-pages",
 )

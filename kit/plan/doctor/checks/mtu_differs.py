@@ -32,7 +32,8 @@ CHECK = Check(
     reads=(ROUTES, _MTU),
     leads_to="Small messages arrive, and large ones may be lost on the way. A connection to the host with the "
     "smaller MTU uses smaller packets and is slower.",
-    fix="Give all hosts the same MTU: `kit setup --only mtu`, or by hand `sudo ip link set dev INTERFACE mtu MTU`.",
+    fix="Give all hosts the same MTU, for example 1500: `kit setup --only mtu --mtu 1500`, or by hand `sudo ip link "
+    "set dev INTERFACE mtu MTU`.",
     lab="kit lab fault HOST mtu-differs",
     deploy=True,
 )

@@ -37,7 +37,7 @@ CHECK = Check(
     judge=judge,
     reads=(_DF,),
     leads_to="Ranks end with `Bus error`, or NCCL reports `No space left on device`.",
-    fix="See what is in it: `kit exec --hosts HOST -- ls -l /dev/shm`. Remove what dead programs left there, or set "
+    fix="See what is in it: `kit exec HOST -- ls -l /dev/shm`. Remove what dead programs left there, or set "
     "`shm_size:` in kit.yaml and run `kit deploy`.",
     lab="kit lab fault HOST shm",
 )
