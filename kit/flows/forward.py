@@ -136,6 +136,6 @@ def refusal(host: str, ports: Sequence[int], why: str) -> Warned:
     if "refused" in why:
         return Warned(
             text=f"nothing listens on {which} of {host}: {why}",
-            hint=f"start the program there; see who listens: kit ssh {host} -- ss -ltnp",
+            hint=f"start the program there; see who listens: kit ssh {host} -- sudo ss -ltnp",
         )
     return Warned(text=f"{host} cannot connect to {which}: {why}", hint=f"look at the host: kit ssh {host}")

@@ -44,7 +44,7 @@ _FULL = "reached the limit of bytes before the time was over, so the timeline is
 _ABSENT = "has ended, or could not make the file of counters: /dev/shm of the host may be full"
 _NOTHING = "did nothing together with other ranks in this time"
 _LONGER = "try again for longer: --for 60s"
-_ALONE = "a run of one rank exchanges nothing with others: start more, kit run --np 2"
+_ALONE = "a run of one rank exchanges nothing with others: start more (--np)"
 
 T = TypeVar("T")
 Talks = Mapping[str, Talk]

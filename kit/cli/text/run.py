@@ -114,7 +114,7 @@ def _story(run: str, stopped: str, failure: Failure | None, folded: int) -> str:
     # For a lost host the headline is enough, and the user has already seen mpirun's message about it.
     shown = {"rank": failure.lines, "mpirun": failure.mpirun, "host": (), "code": ()}[failure.kind]
     lines += [f"  │ {one_line(line)}" for line in banners.without(shown)[-8:]]
-    cause = diagnose.cause(failure)
+    cause = diagnose.cause(failure, run)
     if cause is not None:
         lines += [f"  {one_line(cause.text)}", f"  → {one_line(cause.hint)}"]
     if folded:

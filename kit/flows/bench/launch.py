@@ -119,7 +119,7 @@ def _failure(result: RunResult, kept: Kept) -> str | None:
     if result.stopped:
         return f"ended: {result.stopped}"
     if result.failure is not None:
-        cause = diagnose.cause(result.failure)
+        cause = diagnose.cause(result.failure, result.plan.run_id)
         lines = [line for line in (*result.failure.lines, *result.failure.mpirun) if line.strip()][-WHY_LINES:]
         why = f"{cause.text} → {cause.hint}" if cause else " / ".join(line.strip() for line in lines)
         return f"{diagnose.headline(result.failure)}" + (f": {why}" if why else "")

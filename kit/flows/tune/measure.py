@@ -208,7 +208,7 @@ class Perf:
         if result.stopped:
             raise StepError(f"it did not end within {limit:.0f} s", hint="give it more time: --minutes")
         if result.exit_code == 127:
-            raise NotReadyError("the cluster's image has no mpi_perf", hint="run: kit image build && kit deploy")
+            raise NotReadyError("the cluster's image has no mpi_perf", hint="run: kit deploy")
         if result.exit_code != 0:
             cause = next((line for line in listener.errors if line.strip()), f"exit code {result.exit_code}")
             raise StepError(f"mpi_perf failed: {cause}", hint=f"kit logs {result.plan.run_id}")

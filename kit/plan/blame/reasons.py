@@ -209,7 +209,7 @@ def _steal(share: float, steal: float, host: str) -> Cause:
         reason="steal",
         share=share,
         evidence=(f"the hypervisor took {steal:.0%} of the time of {host}'s busy cores (steal)",),
-        fix=f"ask the cloud for another machine for {host}, or run on the other hosts: kit run -H HOSTS",
+        fix=f"ask the cloud for another machine for {host}, or run on the other hosts (-H)",
     )
 
 

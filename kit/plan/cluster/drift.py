@@ -68,7 +68,7 @@ def refusal(differing: tuple[str, ...]) -> NotReadyError:
     shown = "; ".join(differing[:_MOST]) + (f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else "")
     return NotReadyError(
         f"kit.yaml differs from what is deployed (deployed → now): {shown}",
-        hint="run: kit deploy; or use the cluster as it was deployed: kit run --as-deployed",
+        hint="run: kit deploy; or use the cluster as it was deployed: add --as-deployed to your kit run",
     )
 
 

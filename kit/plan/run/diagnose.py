@@ -63,8 +63,11 @@ class _Output:
     raised: str = ""
 
 
-def cause(failure: Failure) -> Cause | None:
-    """Return the known cause, or None. A line of the rank wins over one of mpirun, and both over the exit code."""
+def cause(failure: Failure, run: str = "RUN") -> Cause | None:
+    """Return the known cause, or None. A line of the rank wins over one of mpirun, and both over the exit code.
+
+    `run` is the id that hints name.
+    """
     if failure.kind == "code":
         if any("no space left" in line for line in failure.lines):
             host = failure.host or "HOST"
@@ -75,11 +78,11 @@ def cause(failure: Failure) -> Cause | None:
     lines = _end(failure.lines)
     rank = _Output("\n".join(lines), "\n".join(_exceptions(lines)))
     mpirun = _Output("\n".join(_end(failure.mpirun)))
-    known = _find(SURE, failure) or _find(TELLING, failure, rank) or _find(TELLING, failure, mpirun)
-    aftermath = _find(AFTERMATH, failure, rank)
+    known = _find(SURE, failure, run) or _find(TELLING, failure, run, rank) or _find(TELLING, failure, run, mpirun)
+    aftermath = _find(AFTERMATH, failure, run, rank)
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
-        known = _find(WARNINGS, failure, rank) or _find(WARNINGS, failure, mpirun)
-    return known or aftermath or _find(ENDINGS, failure)
+        known = _find(WARNINGS, failure, run, rank) or _find(WARNINGS, failure, run, mpirun)
+    return known or aftermath or _find(ENDINGS, failure, run)
 
 
 def hung_up(failure: Failure) -> bool:
@@ -146,13 +149,14 @@ def _fixed(pattern: str) -> tuple[str, ...]:
     return tuple(sorted(parts, key=len, reverse=True))
 
 
-def _find(rules: Iterable[Rule], failure: Failure, output: _Output | None = None) -> Cause | None:
+def _find(rules: Iterable[Rule], failure: Failure, run: str, output: _Output | None = None) -> Cause | None:
     for rule in rules:
         if not _matches_ending(rule, failure):
             continue
         words = _words(rule, output) if output else {}
         if words is not None:
-            values = {"host": failure.host or "HOST", **{name: _shown(word) for name, word in words.items()}}
+            shown = {name: _shown(word) for name, word in words.items()}
+            values = {"host": failure.host or "HOST", "run": run, **shown}
             # Users copy hints into a shell.
             quoted = {name: shlex.quote(value) for name, value in values.items()}
             return Cause(text=rule.text.format(**values), hint=rule.hint.format(**quoted))

@@ -133,9 +133,7 @@ class Spool:
             self._client.close()
             if isinstance(error, _NoEngineError):
                 raise error.error from error
-            raise ImageError(
-                f"this machine's engine has no {image}: {error}", hint="kit image build, then kit deploy"
-            ) from error
+            raise ImageError(f"this machine's engine has no {image}: {error}", hint="build it: kit deploy") from error
         self._folder, self._lock = locked_folder("the layers of the image")
         self.layers = Layers(self._folder)
         self._requested: set[str] = set()

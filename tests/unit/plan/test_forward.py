@@ -51,7 +51,7 @@ def test_the_tables_of_this_kernel() -> None:
 @pytest.mark.parametrize(
     ("why", "text", "hint"),
     [
-        ("connect failed: Connection refused", "nothing listens on port 80 of gpu1", "ss -ltnp"),
+        ("connect failed: Connection refused", "nothing listens on port 80 of gpu1", "sudo ss -ltnp"),
         ("administratively prohibited: open failed", "gpu1 forwards no connections", "AllowTcpForwarding"),
         ("connect failed: Connection timed out", "gpu1 cannot connect to port 80", "kit ssh gpu1"),
     ],

@@ -14,9 +14,10 @@ __all__ = ["AFTERMATH", "ENDINGS", "HUNG_UP", "RULES", "SURE", "TELLING", "WARNI
 SURE = (
     Rule(
         name="oom",
-        text="the host ran out of memory, and the kernel killed the rank",
-        hint="start fewer ranks per host (--npernode), or use a smaller batch or fewer data workers; see "
-        "the free memory: kit ssh {host} -- free -m",
+        text="the host ran out of memory, or the node reached its limit (memory: in kit.yaml), and the kernel killed "
+        "the rank",
+        hint="start fewer ranks per host (--npernode), or use a smaller batch or fewer data workers; if memory: in "
+        "kit.yaml is the limit, raise it and deploy again; see the free memory: kit ssh {host} -- free -m",
         oom=True,
     ),
 )

@@ -55,7 +55,7 @@ AFTERMATH = (
     Rule(
         name="nccl-error",
         text="{call} failed, and only NCCL's own log says why",
-        hint="print NCCL's log: kit run -x NCCL_DEBUG=INFO",
+        hint="print NCCL's log: kit run --again {run} -x NCCL_DEBUG=INFO",
         says=(
             "{call:nccl} failed: unhandled ",
             "{call:nccl} failed: internal error",
@@ -69,7 +69,7 @@ AFTERMATH = (
         name="aftermath",
         text="this rank only noticed that another rank was gone; the cause is in that rank's output",
         hint="look at the last lines of the other ranks; if one of them ended without an error, make all ranks run the "
-        "same number of steps; print the rank of each line: kit run --tag-output",
+        "same number of steps; print the rank of each line: kit logs {run} --tag-output",
         says=(
             "Connection closed by remote peer",
             "Call to recv from {address} failed : ",
@@ -112,7 +112,7 @@ ENDINGS = (
         name="segfault",
         text="compiled code accessed invalid memory; usually two packages were built for different "
         "versions of a library",
-        hint="find the line in the program: kit run -x PYTHONFAULTHANDLER=1",
+        hint="find the line in the program: kit run --again {run} -x PYTHONFAULTHANDLER=1",
         signal="SIGSEGV",
     ),
     Rule(
@@ -124,7 +124,7 @@ ENDINGS = (
     Rule(
         name="abort",
         text="compiled code aborted, usually after a line that says why",
-        hint="find the line in the program: kit run -x PYTHONFAULTHANDLER=1",
+        hint="find the line in the program: kit run --again {run} -x PYTHONFAULTHANDLER=1",
         signal="SIGABRT",
     ),
     Rule(

@@ -8,7 +8,8 @@ GPU = (
     Rule(
         name="gpu-memory",
         text="the GPU is out of memory",
-        hint="use a smaller batch, or one rank per GPU; see what uses the memory: kit exec {host} -- nvidia-smi",
+        hint="use a smaller batch; if the program does not choose its GPU by its local rank, add --gpu-per-rank; see "
+        "what uses the memory: kit ssh {host} -- nvidia-smi",
         says=(
             "OOM when allocating tensor with …device:GPU",
             "CUDA_ERROR_OUT_OF_MEMORY",
@@ -90,7 +91,7 @@ GPU = (
         name="gpu-shared",
         text="ranks {first} and {second} use the same GPU, but NCCL needs one for each rank",
         hint="choose the GPU in the program by hvd.local_rank() or LOCAL_RANK, or let kit give each rank its own: "
-        "kit run --gpu-per-rank",
+        "kit run --again {run} --gpu-per-rank",
         says=("Duplicate GPU detected : rank {first} and rank {second} both on CUDA device",),
     ),
     Rule(
@@ -147,8 +148,8 @@ GPU = (
     Rule(
         name="cudnn-start",
         text="cuDNN or cuBLAS could not start on the GPU; usually other processes use its memory",
-        hint="use one rank per GPU, and set TF_FORCE_GPU_ALLOW_GROWTH: 'true' in env: of kit.yaml for TensorFlow; see "
-        "what uses the memory: kit exec {host} -- nvidia-smi",
+        hint="if the program does not choose its GPU by its local rank, add --gpu-per-rank; for TensorFlow, set "
+        "TF_FORCE_GPU_ALLOW_GROWTH: 'true' in env: of kit.yaml; see what uses the memory: kit ssh {host} -- nvidia-smi",
         says=(
             "Could not create cudnn handle: CUDNN_STATUS_",
             "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
@@ -161,13 +162,13 @@ GPU = (
     Rule(
         name="cuda-assert",
         text="a check inside a CUDA kernel failed, usually because a label or an index is out of range",
-        hint="find the line in the program: kit run -x CUDA_LAUNCH_BLOCKING=1",
+        hint="find the line in the program: kit run --again {run} -x CUDA_LAUNCH_BLOCKING=1",
         says=("device-side assert triggered", "CUDA_ERROR_ASSERT"),
     ),
     Rule(
         name="cuda-memory",
         text="a CUDA kernel accessed invalid memory: a bug of the program, or of a library that it uses",
-        hint="find the line in the program: kit run -x CUDA_LAUNCH_BLOCKING=1",
+        hint="find the line in the program: kit run --again {run} -x CUDA_LAUNCH_BLOCKING=1",
         says=("an illegal memory access was encountered", "CUDA_ERROR_ILLEGAL_ADDRESS"),
     ),
     Rule(

@@ -8,7 +8,7 @@ HOST = (
     Rule(
         name="port",
         text="a port that the program listens on is already in use",
-        hint="open it in only one rank per host, or use another port; see who uses it: kit exec {host} -- ss -ltnp",
+        hint="open it in only one rank per host, or use another port; see who uses it: kit ssh {host} -- sudo ss -ltnp",
         says=("EADDRINUSE", "bind: Address already in use", "errno: 98 - Address already in use"),
         raised=("OSError: [Errno 98] Address already in use",),
     ),
@@ -108,9 +108,10 @@ HOST = (
     ),
     Rule(
         name="memory-loader",
-        text="a data worker of the rank was killed, usually because the host ran out of memory",
-        hint="use fewer data workers or a smaller batch, or start fewer ranks per host (--npernode); see "
-        "the free memory: kit ssh {host} -- free -m",
+        text="a data worker of the rank was killed, usually because memory ran out: that of the host, or the node's "
+        "limit (memory: in kit.yaml)",
+        hint="use fewer data workers or a smaller batch, or start fewer ranks per host (--npernode); if memory: in "
+        "kit.yaml is the limit, raise it and deploy again; see the free memory: kit ssh {host} -- free -m",
         says=("DataLoader worker (pid …) is killed by signal: Killed",),
     ),
     Rule(

@@ -25,7 +25,7 @@ NETWORK = (
         name="nccl-network",
         text="NCCL uses another network between hosts than nccl.require names",
         hint="mend what NCCL names above (kit doctor checks the hosts' networks), or allow this network: "
-        "kit run --nccl-require any",
+        "kit run --again {run} --nccl-require any",
         says=(", and nccl.require is ",),
     ),
     Rule(
@@ -56,7 +56,7 @@ NETWORK = (
         name="nccl-rdma",
         text="NCCL could not use the RDMA network card (InfiniBand or RoCE)",
         hint="check the link of each card and NCCL_IB_GID_INDEX, which may differ between hosts; or try without RDMA: "
-        "kit run -x NCCL_IB_DISABLE=1",
+        "kit run --again {run} -x NCCL_IB_DISABLE=1",
         says=(
             "Call to ibv_create_qp failed",
             "Call to ibv_modify_qp failed",
@@ -148,13 +148,14 @@ NETWORK = (
     Rule(
         name="slots",
         text="mpirun has fewer slots than ranks to start",
-        hint="raise slots= in the hosts file, remove -np from mpi.args, or ignore the limit: kit run --oversubscribe",
+        hint="raise slots= in the hosts file, remove -np from mpi.args, or ignore the limit: "
+        "kit run --again {run} --oversubscribe",
         says=("There are not enough slots available",),
     ),
     Rule(
         name="binding",
         text="a host has more ranks than cores to bind them to",
-        hint="set mpi: {{bind_to: none}} in kit.yaml, or start fewer ranks per host: kit run --npernode 1",
+        hint="set mpi: {{bind_to: none}} in kit.yaml, or start fewer ranks per host (--npernode)",
         says=("would result in binding more",),
     ),
     Rule(

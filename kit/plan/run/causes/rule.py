@@ -11,8 +11,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-# Ends each hint that changes the image.
-BUILD = "run: kit image build && kit deploy"
+# Ends each hint that changes the image. `kit deploy` builds what the hosts need. `kit image build` builds what fits the
+# GPUs of this machine.
+BUILD = "run: kit deploy"
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -20,8 +21,8 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     `says` is searched in every line. `raised` is searched only in the exception that ended a Python program and in
     those it was raised from, because a program may print an exception that it handled. `{host}` in a hint is the host
-    of the rank.
-    A hint with a command ends with it, after a colon.
+    of the rank, and `{run}` is the id of the run. A hint with a command ends with it, after a colon. `kit run` without
+    a command starts another program, so a hint repeats the run: `kit run --again {run}`.
     """
 
     name: str

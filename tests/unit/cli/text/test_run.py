@@ -104,10 +104,12 @@ def test_a_lost_host_needs_only_the_headline() -> None:
 
 
 def test_a_known_cause_comes_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    cause = diagnose.Cause(text="GPU memory was over.", hint="a smaller batch")
-    monkeypatch.setattr(diagnose, "cause", lambda failure: cause)
+    def cause(failure: Failure, run: str) -> diagnose.Cause:
+        return diagnose.Cause(text="GPU memory was over.", hint=f"again: {run}")
+
+    monkeypatch.setattr(diagnose, "cause", cause)
     lines = runtext.story(replace(RUN, failure=FAILURE)).splitlines()
-    assert lines[-2:] == ["  GPU memory was over.", "  → a smaller batch"]
+    assert lines[-2:] == ["  GPU memory was over.", f"  → again: {RUN.id}"]
 
 
 def test_the_end_of_kit_run() -> None:

@@ -115,7 +115,8 @@ def test_the_refusal_names_settings_and_the_way_on() -> None:
     assert "setting5: 1 → 2; and 3 more" in error.message
     assert error.hint
     assert "kit deploy" in error.hint
-    assert "--as-deployed" in error.hint
+    # Without the command of the run, kit run would start a benchmark.
+    assert "add --as-deployed to your kit run" in error.hint
 
 
 # Each field of a spec is in one of the next two tables, with another value than that of SPEC.

@@ -87,8 +87,8 @@ def test_each_rule_is_whole(rule: Rule) -> None:
     assert [other.name for other in RULES].count(rule.name) == 1
     assert rule.says or rule.raised or rule.kind or rule.exit_code or rule.signal or rule.oom
     for pattern in (*rule.says, *rule.raised):
-        assert holes(rule.text) | holes(rule.hint) <= {*re.compile(regex(pattern)).groupindex, "host"}, pattern
-    assert "host" not in holes(rule.text)
+        assert holes(rule.text) | holes(rule.hint) <= {*re.compile(regex(pattern)).groupindex, "host", "run"}, pattern
+    assert not {"host", "run"} & holes(rule.text)
     assert not rule.text.endswith(".")
     assert not rule.hint.endswith(".")
 
@@ -100,6 +100,8 @@ def test_the_command_of_each_hint_is_one_of_kit(rule: Rule) -> None:
     assert command or "kit " not in hint.replace("then deploy", "")
     for words in command.group(1).split(" && ") if command else ():
         parse(words.split()[1:])
+        # Without a command, kit run starts the one of kit.yaml: by default a benchmark, on all slots.
+        assert not words.startswith("kit run") or "--again" in words or " -- " in words
 
 
 @rules
@@ -117,6 +119,35 @@ def test_the_host_is_in_the_hint() -> None:
     full = rank("MemoryError")
     assert "kit ssh gpu3 -- free -m" in str(cause(full))
     assert "kit ssh HOST -- free -m" in str(cause(rank("MemoryError", host="")))
+
+
+def test_a_hint_repeats_the_run_that_failed() -> None:
+    known = cause(rank(exit_code=None, signal="SIGSEGV"), "20261121-101502-77ab")
+    assert known is not None
+    assert known.hint.endswith("kit run --again 20261121-101502-77ab -x PYTHONFAULTHANDLER=1")
+    assert "kit run --again RUN -x" in str(cause(rank(exit_code=None, signal="SIGSEGV")))
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        ("CUDA out of memory. Tried to allocate", "kit ssh gpu3 -- nvidia-smi"),
+        ("Could not create cudnn handle: CUDNN_STATUS_", "kit ssh gpu3 -- nvidia-smi"),
+        ("bind: Address already in use", "kit ssh gpu3 -- sudo ss -ltnp"),
+    ],
+)
+def test_hints_look_for_processes_on_the_vm_because_a_node_sees_only_its_own(line: str, command: str) -> None:
+    known = cause(rank(line))
+    assert known is not None
+    assert known.hint.endswith(f": {command}")
+    assert ("--gpu-per-rank" in known.hint) is ("nvidia-smi" in command)
+
+
+def test_out_of_memory_names_the_limit_of_the_node() -> None:
+    known = cause(rank(signal="SIGKILL", exit_code=None, oom=True))
+    assert known is not None
+    assert "memory: in kit.yaml" in known.text
+    assert "raise it and deploy again" in known.hint
 
 
 def test_a_hint_may_be_copied_into_a_shell() -> None:
@@ -289,7 +320,7 @@ def seen(rule: Rule) -> str:
 
 def row(rule: Rule) -> str:
     words = dict.fromkeys(holes(rule.text) | holes(rule.hint), "…")
-    hint = re.sub(r": (kit .+)$", r": `\1`", rule.hint.format_map({**words, "host": "HOST"}))
+    hint = re.sub(r": (kit .+)$", r": `\1`", rule.hint.format_map({**words, "host": "HOST", "run": "RUN"}))
     return f"| {rule.text.format_map(words)} | {seen(rule)} | {hint} |"
 
 
