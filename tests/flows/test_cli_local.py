@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -179,11 +179,14 @@ def test_a_dry_run_asks_no_engine() -> None:
     assert "localhost:2" in result.argv
 
 
-def test_no_image_says_how_to_get_it() -> None:
+@pytest.mark.parametrize(
+    ("builder", "hint"), [("local", "run: kit image build"), ("head", "run: kit image build --builder local")]
+)
+def test_no_image_says_how_to_get_it(builder: Literal["local", "head"], hint: str) -> None:
     engine = FakeEngine(has_image=False)
     with pytest.raises(NotReadyError) as caught:
-        local(ClusterSpec(), RunRequest(), engine)
-    assert caught.value.hint == "run: kit image build"
+        local(ClusterSpec(builder=builder), RunRequest(), engine)
+    assert caught.value.hint == hint
     assert engine.closed
     assert not engine.ran
 

@@ -94,7 +94,7 @@ def local(
     if request.dry_run:
         argv = container(run_folder, {}).argv
         return LocalResult(image=image, argv=argv, exit_code=None, seconds=time.monotonic() - start)
-    with _ready(image, engine) as ready:
+    with _ready(spec, image, engine) as ready:
         gpus = _gpus(wish, ready, reporter)
         data = _data(spec, ready, reporter)
         if code is None and (not ready.is_here or ":" in str(run_folder)):
@@ -129,7 +129,7 @@ def _data(spec: ClusterSpec, engine: ContainerEngine, reporter: Reporter) -> dic
 
 
 @contextmanager
-def _ready(image: str, engine: ContainerEngine | None) -> Iterator[ContainerEngine]:
+def _ready(spec: ClusterSpec, image: str, engine: ContainerEngine | None) -> Iterator[ContainerEngine]:
     """Yield an engine that has the image."""
     if engine is None:
         from kit.remote.engine.container import LocalEngine  # noqa: PLC0415  (the docker SDK: not for a dry run)
@@ -137,7 +137,8 @@ def _ready(image: str, engine: ContainerEngine | None) -> Iterator[ContainerEngi
         engine = LocalEngine()
     try:
         if not engine.has_image(image):
-            raise NotReadyError(f"the image {image} is not on this machine", hint="run: kit image build")
+            here = " --builder local" if spec.builder == "head" else ""
+            raise NotReadyError(f"the image {image} is not on this machine", hint=f"run: kit image build{here}")
         yield engine
     finally:
         engine.close()

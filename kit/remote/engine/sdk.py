@@ -97,7 +97,7 @@ def no_engine(error: BaseException) -> UnreachableError:
         )
     hint = f"start it: sudo systemctl start docker; or install one: {prepare.command_line('engine')}"
     if isinstance(cause, PermissionError):
-        hint = 'join the group docker: sudo usermod -aG docker "$USER", and log in again; or run kit with sudo'
+        hint = 'join the group docker: sudo usermod -aG docker "$USER", and log in again'
     return UnreachableError(f"no Docker Engine answers on this machine: {reason}", hint=hint)
 
 
