@@ -18,7 +18,8 @@ from kit.model.spec import ClusterSpec
 SLOTS_VARIABLE, EXCLUSIVE = "KIT_CPU_SLOTS", "exclusive"
 # How many CPUs the run may use on each host.
 COUNT_VARIABLE = "KIT_CPUS"
-# mpirun's --bind-to, if kit-rank binds instead: mpirun would choose CPUs outside of those of the run.
+# mpirun's --bind-to, if kit-rank binds instead: mpirun would choose CPUs outside of those of the run, or would bind a
+# torchrun with all ranks below it.
 BIND_VARIABLE = "KIT_BIND_TO"
 
 

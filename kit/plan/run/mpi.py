@@ -146,6 +146,9 @@ def launch_plan(
     """
     folder = f"{RUNS_FOLDER}/{run_id}"
     processes = len(placement.nodes) if torchrun else placement.np + len(helpers)
+    if torchrun and binding(spec) != "none":
+        # All ranks of a host would inherit the CPUs to which mpirun binds their torchrun, so kit-rank binds each of them.
+        devices = {**devices, cores.BIND_VARIABLE: binding(spec)}
     argv = ["mpirun", "--allow-run-as-root", "-np", str(processes)]
     argv += ["--hostfile", f"{folder}/hostfile"]
     argv += ["--map-by", "seq" if helpers else "ppr:1:node" if torchrun else "slot"]

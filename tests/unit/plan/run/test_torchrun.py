@@ -6,7 +6,7 @@ import pytest
 
 from kit.errors import InputError
 from kit.model.launch import Placement, RunRequest
-from kit.model.spec import ClusterSpec
+from kit.model.spec import Binding, ClusterSpec, MpiSpec
 from kit.plan.run import torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.records import start_request
@@ -30,6 +30,23 @@ def test_mpirun_starts_one_torchrun_on_each_host() -> None:
     assert plan.env["KIT_AGENT"] == "torchrun"
     assert plan.argv[plan.argv.index("KIT_AGENT") - 1] == "-x"
     assert start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)["torchrun"] is True
+
+
+@pytest.mark.parametrize(("bind_to", "of_ranks"), [("socket", "socket"), ("auto", None), ("none", None)])
+def test_each_rank_is_bound_and_not_the_torchrun_of_all(bind_to: Binding, of_ranks: str | None) -> None:
+    """The ranks would inherit the one socket to which mpirun binds their torchrun."""
+    plan = launch_plan(
+        run_id="r",
+        spec=ClusterSpec(mpi=MpiSpec(bind_to=bind_to)),
+        placement=Placement(nodes=(node(1),), counts=(2,)),
+        network=None,
+        command=COMMAND,
+        env={},
+        torchrun=True,
+    )
+    assert plan.argv[plan.argv.index("--bind-to") + 1] == "none"
+    assert plan.env.get("KIT_BIND_TO") == of_ranks
+    assert ("KIT_BIND_TO" in plan.argv) is (of_ranks is not None)
 
 
 @pytest.mark.parametrize(
