@@ -125,9 +125,13 @@ class Kept(Struct, frozen=True, kw_only=True):
 
 
 class Tuning(Struct, frozen=True, kw_only=True):
-    """The result of the rules: settings to write, and advice for the user."""
+    """The result of the rules: settings to write, and advice for the user.
+
+    `defaults` are for settings that no rule wants any more. kit writes them only where an earlier tune wrote a value.
+    """
 
     settings: tuple[Setting, ...] = ()
+    defaults: tuple[Setting, ...] = ()
     advice: tuple[str, ...] = ()
 
 

@@ -504,6 +504,51 @@ def test_tcp_that_fails_on_every_host_is_no_reason_to_stop(bed: Bed, perf: Perf,
     assert any(isinstance(event, Warned) and "gpu1" in event.text for event in reporter.events)
 
 
+def test_what_an_earlier_tune_wrote_for_another_network_goes_back(bed: Bed, perf: Perf) -> None:
+    owned = "".join(
+        f"  # kit tune: a slow network\n  {name}: {value}\n"
+        for name, value in (("HOROVOD_FUSION_THRESHOLD", 4 * MIB), ("HOROVOD_CYCLE_TIME", 10))
+    )
+    bed.file.write_text(f"{KIT_YAML}  # kit tune: two NUMA nodes\n  bind_to: socket\nenv:\n{owned}")
+    # The rate rises with the size, and small messages are quick.
+    monotone = Perf(like_a_real_one)
+    monotone.row = lambda size, share: {"bytes": size, "samples": [2e-8 * size**0.4] * 4}  # type: ignore[method-assign]
+    result = bed.tune(monotone)
+    changed = {item.path: item.value for item in result.changed}
+    assert changed["mpi.bind_to"] == "auto"
+    assert changed["env.HOROVOD_FUSION_THRESHOLD"] == "134217728"
+    assert changed["env.HOROVOD_CYCLE_TIME"] == "1"
+    second = bed.tune(monotone)
+    assert (second.changed, second.diff) == ((), "")
+
+
+def test_defaults_are_not_written_where_no_tune_wrote_a_value(bed: Bed) -> None:
+    by_hand = f"{KIT_YAML}  bind_to: socket\n"
+    bed.file.write_text(by_hand)
+    result = bed.tune(Perf(lambda _parameters: 0.9), force=True)
+    assert "mpi.bind_to" not in {item.path for item in (*result.changed, *result.kept)}
+
+
+def test_gpus_get_no_fusion_and_no_half_precision_of_mpi(bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def machine(_transport: Transport, node: Node) -> Machine:
+        return Machine(name=node.name, slots=node.slots, threads=16, cores=8, gpus=("T4",) * node.slots)
+
+    monkeypatch.setattr("kit.flows.tune.tune.machine", machine)
+    monkeypatch.setattr("kit.flows.tune.tune.flavour_of", lambda _tag: "cuda-tensorflow")
+    result = bed.tune(perf, fp16=True)
+    paths = {item.path for item in result.changed}
+    assert not paths & {"env.HOROVOD_FUSION_THRESHOLD", "env.KIT_COMPRESSION"}
+    assert "env.HOROVOD_CYCLE_TIME" in paths
+    assert len([line for line in result.advice if "kit tune measures MPI" in line]) == 1
+    assert not [line for line in result.advice if "ResNet-50" in line]
+    assert not [words for _, words in perf.calls if words[words.index("--sizes") + 1].count(",") == 1]
+
+    # The programs of this image use no GPU, so that gradients travel by MPI.
+    monkeypatch.setattr("kit.flows.tune.tune.flavour_of", lambda _tag: "cpu")
+    paths = {item.path for item in bed.tune(perf, fp16=True).changed}
+    assert "env.KIT_COMPRESSION" in paths
+
+
 def test_fp16_is_written_with_consent_alone(bed: Bed, perf: Perf) -> None:
     without = bed.tune(perf)
     assert "env.KIT_COMPRESSION" not in {item.path for item in without.changed}

@@ -18,7 +18,9 @@ from kit.flows.tune.measure import TASK, Perf, Run, WireRates, curve_of, halves,
 from kit.model import names
 from kit.model.launch import ClusterRecord, Node
 from kit.model.tune import AllReduces, Machine, Tried, TuneResult, Tuning, Wire
+from kit.plan.bench.cases import usable_gpus
 from kit.plan.cluster import record
+from kit.plan.flavour import OPEN, flavour_of
 from kit.plan.tune import candidates as rules
 from kit.plan.tune import horovod
 from kit.plan.tune import network as networks
@@ -59,8 +61,10 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         context.reporter.report(HostDone(host=TASK))
         mpi, measured = None, Tuning()
     else:
-        mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16)
-    settings = (*another.settings, *facts.settings, *measured.settings)
+        nccl = _nccl(context, cluster, [m for m in machines if m.name in {node.name for node in ranking}])
+        mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16, nccl=nccl)
+    back = [setting for setting in (*facts.defaults, *measured.defaults) if setting.path in file.owned]
+    settings = (*another.settings, *facts.settings, *measured.settings, *back)
     changed, kept = file.split(settings)
     try:
         after, diff = file.changed(changed)
@@ -112,9 +116,12 @@ def _another_network(
 
 
 def _mpi(
-    perf: Perf, machines: Sequence[Machine], file: TunedFile, tcp: float | None, *, fp16: bool
+    perf: Perf, machines: Sequence[Machine], file: TunedFile, tcp: float | None, *, fp16: bool, nccl: bool
 ) -> tuple[AllReduces, Tuning]:
-    """Measure MPI on the network in use, and return the settings for it and for Horovod."""
+    """Measure MPI on the network in use, and return the settings for it and for Horovod.
+
+    With `nccl`, Horovod sends gradients by NCCL.
+    """
     args = perf.context.spec.mpi.args
     ranks = sum(node.slots for node in perf.nodes)
     ranking = [machine for machine in machines if machine.name in {node.name for node in perf.nodes}]
@@ -122,7 +129,7 @@ def _mpi(
     if ranks < 2:
         return AllReduces(before=current, after=current), Tuning()
     # A single host has no wire that half precision would relieve.
-    halved = fp16 and len(perf.nodes) > 1
+    halved = fp16 and len(perf.nodes) > 1 and not nccl
     perf.later += halved
     current, tried = try_all(perf, ranking, current, theirs=file.theirs, tcp=tcp, ranks=ranks)
     chosen = rules.best(current, tried)
@@ -134,11 +141,14 @@ def _mpi(
     buffers = horovod.horovod(
         curve,
         small,
-        fusion_now=file.own("env.HOROVOD_FUSION_THRESHOLD"),
-        cycle_now=file.own("env.HOROVOD_CYCLE_TIME"),
+        fusion_now=file.own(horovod.FUSION),
+        cycle_now=file.own(horovod.CYCLE),
+        nccl=nccl,
     )
     if half is not None:
         precision = horovod.half(*half)
+    elif nccl:
+        precision = Tuning()
     else:
         advice = horovod.half_advice(
             chosen.timing.busbw if chosen.timing else None, ranks, file.value(horovod.COMPRESSION)
@@ -148,9 +158,17 @@ def _mpi(
         AllReduces(before=current, after=chosen, tried=tuple(tried), small_s=small),
         Tuning(
             settings=(*([mpi] if mpi else []), *buffers.settings, *precision.settings),
-            advice=(*([longer] if longer else []), *precision.advice),
+            defaults=(*buffers.defaults, *precision.defaults),
+            advice=(*([longer] if longer else []), *buffers.advice, *precision.advice),
         ),
     )
+
+
+def _nccl(context: Context, cluster: ClusterRecord, machines: Sequence[Machine]) -> bool:
+    """Return whether Horovod's gradients travel by NCCL: all ranks have GPUs, and the image uses them."""
+    image = context.spec.image
+    flavour = flavour_of(cluster.image) if image.flavour in OPEN else image.flavour
+    return all(usable_gpus(flavour, len(machine.gpus)) for machine in machines)
 
 
 def record_of(context: Context) -> ClusterRecord:

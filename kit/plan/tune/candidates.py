@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kit.model import names
 from kit.model.tune import Candidate, Machine, Setting, Timing, Tried, Tuning
+from kit.model.values import replace
 from kit.plan.run.allreduce import LEAST_HOSTS, OWN_CHOICE
 
 MIB = 1 << 20
@@ -31,6 +32,8 @@ _OWN = (
     "Open MPI's own choice for all messages: where the cores are the limit and not the links, the ring that kit uses "
     "for large messages costs more than it gains"
 )
+_NO_BINDING = "kit's default: the hosts have no NUMA nodes that get the same number of ranks each"
+_GPU_BINDING = "kit's default: with gpus_per_rank, it binds each rank near its GPU"
 # In kit's image. Open MPI reads this file before coll_tuned_allreduce_algorithm.
 RULES = f"{names.IMAGE_LIB}/allreduce-ring.conf"
 _FILE, _FORCED = "coll_tuned_dynamic_rules_filename", "coll_tuned_allreduce_algorithm"
@@ -172,13 +175,22 @@ def mpi_setting(current: Tried, chosen: Tried) -> Setting | None:
 
 def by_facts(machines: Sequence[Machine]) -> Tuning:
     """Return what needs no measurement: binding, threads, and advice about NICs, MTU and GPUs."""
+    binding, threads = _binding(machines), _threads(machines)
     return Tuning(
-        settings=(*_binding(machines), *_threads(machines)), advice=(*_wire_advice(machines), *_gpu_advice(machines))
+        settings=(*binding.settings, *threads.settings),
+        defaults=(*binding.defaults, *threads.defaults),
+        advice=(*_wire_advice(machines), *_gpu_advice(machines)),
     )
 
 
-def _binding(machines: Sequence[Machine]) -> list[Setting]:
-    """Bind ranks to sockets or NUMA nodes, near their memory. Only if each one gets the same number of ranks."""
+def _binding(machines: Sequence[Machine]) -> Tuning:
+    """Bind ranks to sockets or NUMA nodes, near their memory. Only if each one gets the same number of ranks.
+
+    Not on hosts with GPUs: mpirun does not choose a socket by the GPU, and kit-rank then binds no rank near its own.
+    """
+    default = Setting(path="mpi.bind_to", value="auto", reason=_NO_BINDING, acts="run")
+    if any(m.gpus for m in machines):
+        return Tuning(defaults=(replace(default, reason=_GPU_BINDING),))
     for name, places in (("numa", [m.numa for m in machines]), ("socket", [m.sockets for m in machines])):
         sockets = [m.sockets for m in machines]
         if name == "numa" and places == sockets:
@@ -187,23 +199,25 @@ def _binding(machines: Sequence[Machine]) -> list[Setting]:
             m.slots % place == 0 and m.slots <= (m.cores or m.threads)
             for m, place in zip(machines, places, strict=True)
         )
-        if min(places) > 1 and even:
+        # Sockets without NUMA nodes are those that a hypervisor invents: all memory is equally near.
+        if min(places) > 1 and even and min(m.numa for m in machines) > 1:
             word = "NUMA node" if name == "numa" else "socket"
             share = f"{machines[0].slots // places[0]} of {machines[0].slots} ranks"
             reason = f"each host has {_range(places)} {word}s ({share} each): a rank that moves away leaves its memory"
-            return [Setting(path="mpi.bind_to", value=name, reason=reason, acts="run")]
-    return []
+            return Tuning(settings=(Setting(path="mpi.bind_to", value=name, reason=reason, acts="run"),))
+    return Tuning(defaults=(default,))
 
 
-def _threads(machines: Sequence[Machine]) -> list[Setting]:
+def _threads(machines: Sequence[Machine]) -> Tuning:
     """Divide a host's cores among its ranks. By default, each rank of a framework starts a thread for every core."""
-    if max(m.slots for m in machines) < 2:
-        return []
+    alone = max(m.slots for m in machines) < 2
     share = max(1, min((m.cores or m.threads) // m.slots for m in machines))
     cores = _range([m.cores or m.threads for m in machines])
-    reason = f"{cores} physical cores shared by {_range([m.slots for m in machines])} ranks of a host"
-    inter = max(1, min(share, *(m.sockets for m in machines)))
-    return [
+    ranks = (
+        "for the only rank of a host" if alone else f"shared by {_range([m.slots for m in machines])} ranks of a host"
+    )
+    reason = f"{cores} physical cores {ranks}"
+    settings = (
         Setting(
             path="env.OMP_NUM_THREADS",
             value=str(share),
@@ -218,11 +232,12 @@ def _threads(machines: Sequence[Machine]) -> list[Setting]:
         ),
         Setting(
             path="env.TF_NUM_INTEROP_THREADS",
-            value=str(inter),
-            reason="parallel operations: the sockets that a rank has",
+            value=str(share),
+            reason=f"{reason}; TensorFlow's parallel operations, and the functions of a tf.data pipeline, use them",
             acts="deploy",
         ),
-    ]
+    )
+    return Tuning(defaults=settings) if alone else Tuning(settings=settings)
 
 
 def _wire_advice(machines: Sequence[Machine]) -> list[str]:

@@ -5,30 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kit.model.tune import Setting, Timing, Tuning
+from kit.model.values import replace
 from kit.plan.tune.candidates import MIB, better
 
 # A fusion buffer is large enough if the wire reaches this share of the best rate of any size.
 NEAR_BEST = 0.95
 # A setting from an earlier tune stays if it reaches this share of the best rate.
 STILL_NEAR = 0.85
-# Horovod 0.28's default.
-CYCLE_DEFAULT_MS = 1.0
+# Horovod 0.28's defaults.
+CYCLE_DEFAULT_MS, FUSION_DEFAULT = 1.0, 128 * MIB
 # Share of Horovod's cycle that its ranks may spend on agreeing which tensors are ready.
 TALK = 0.05
 # tf_benchmark and paced_benchmark read the compression of gradients from it; your own script can with two lines.
-COMPRESSION, HALF = "env.KIT_COMPRESSION", "fp16"
+COMPRESSION, HALF, WHOLE = "env.KIT_COMPRESSION", "fp16", "none"
+FUSION, CYCLE = "env.HOROVOD_FUSION_THRESHOLD", "env.HOROVOD_CYCLE_TIME"
+_BY_NCCL = (
+    "GPUs: Horovod's gradients travel by NCCL, and kit tune measures MPI, so it chooses neither fusion nor half "
+    "precision. Compare them with your training, such as tf_benchmark --fusion-mb 32 and tf_benchmark --compression fp16"
+)
 
 
 def horovod(
-    curve: Mapping[int, Timing], small_s: float | None, *, fusion_now: str | None = None, cycle_now: str | None = None
+    curve: Mapping[int, Timing],
+    small_s: float | None,
+    *,
+    fusion_now: str | None = None,
+    cycle_now: str | None = None,
+    nccl: bool = False,
 ) -> Tuning:
-    """Choose fusion and cycle by a rule from measured all-reduces: bytes → timing, and one of 8 bytes.
+    """Choose fusion and cycle by a rule from all-reduces measured through MPI: bytes → timing, and one of 8 bytes.
 
     A value from an earlier tune (`…_now`) stays if it is still good enough, so that noise does not change kit.yaml.
+    With `nccl`, gradients do not travel by MPI. The ranks agree by MPI on what is ready, so the cycle remains.
     """
     settings: list[Setting] = []
+    defaults: list[Setting] = []
+    fusion = Setting(path=FUSION, value=str(FUSION_DEFAULT), reason="", acts="deploy")
     large = {size: timing for size, timing in curve.items() if size >= MIB}
-    if len(large) > 1:
+    if nccl:
+        defaults.append(replace(fusion, reason="Horovod's default: gradients travel by NCCL, and kit measures MPI"))
+    elif len(large) > 1:
         top = max(timing.busbw for timing in large.values())
         enough = min(size for size, timing in large.items() if timing.busbw >= NEAR_BEST * top)
         kept = _number(fusion_now)
@@ -40,22 +56,27 @@ def horovod(
                 f"messages of {enough // MIB} MB reach {large[enough].busbw / top:.0%} of the best rate; larger ones "
                 "wait longer for tensors to fill them, and the last one travels when nothing is left to compute"
             )
-            settings.append(
-                Setting(path="env.HOROVOD_FUSION_THRESHOLD", value=str(enough), reason=reason, acts="deploy")
-            )
+            settings.append(replace(fusion, value=str(enough), reason=reason))
+        elif kept is None or kept <= max(large):
+            reason = f"Horovod's default: the rate still rises at messages of {max(large) // MIB} MB"
+            defaults.append(replace(fusion, reason=reason))
     if small_s is not None:
         needed = small_s * 1e3 / TALK
         cycle = next((step for step in (1.0, 2.0, 5.0, 10.0) if step >= needed), 10.0)
         kept = _number(cycle_now)
         if kept is not None and 0.5 * needed <= kept <= max(4 * needed, CYCLE_DEFAULT_MS * 2):
             cycle = kept
+        took = f"an all-reduce of 8 bytes takes {small_s * 1e3:.2f} ms"
         if cycle > CYCLE_DEFAULT_MS:
             reason = (
-                f"ranks agree each cycle on what is ready, and an all-reduce of 8 bytes takes {small_s * 1e3:.2f} ms: "
-                f"in {CYCLE_DEFAULT_MS:g} ms they would do little else"
+                f"ranks agree each cycle on what is ready, and {took}: in {CYCLE_DEFAULT_MS:g} ms they would do little "
+                "else"
             )
-            settings.append(Setting(path="env.HOROVOD_CYCLE_TIME", value=f"{cycle:g}", reason=reason, acts="deploy"))
-    return Tuning(settings=tuple(settings))
+            settings.append(Setting(path=CYCLE, value=f"{cycle:g}", reason=reason, acts="deploy"))
+        else:
+            reason = f"Horovod's default: {took}"
+            defaults.append(Setting(path=CYCLE, value=f"{CYCLE_DEFAULT_MS:g}", reason=reason, acts="deploy"))
+    return Tuning(settings=tuple(settings), defaults=tuple(defaults), advice=(_BY_NCCL,) if nccl else ())
 
 
 def half(whole: Timing, halved: Timing) -> Tuning:
@@ -65,7 +86,9 @@ def half(whole: Timing, halved: Timing) -> Tuning:
         f"+-{whole.noise:.3f}, and of half the bytes {halved.median:.3f} s +-{halved.noise:.3f}"
     )
     if not better(whole, halved):
-        return Tuning(advice=(f"half precision on the wire gains nothing beyond the noise: {took}",))
+        nothing = f"half precision on the wire gains nothing beyond the noise: {took}"
+        back = Setting(path=COMPRESSION, value=WHOLE, reason=nothing, acts="deploy")
+        return Tuning(defaults=(back,), advice=(nothing,))
     reason = (
         f"{took}, and --fp16 allowed it. It changes the numbers: compare the accuracy. These times do not contain the "
         "cost of sums in half precision. tf_benchmark and paced_benchmark read this variable; your own script needs "

@@ -2,17 +2,19 @@
 # Prints lines of `word value`, and leaves out what the system does not report.
 address=$1
 echo "threads $(nproc 2>/dev/null || echo 0)"
-# Count each core once, however many threads it has.
-for cpu in /sys/devices/system/cpu/cpu[0-9]*/topology; do
-  [ -r "$cpu/core_id" ] && echo "core $(cat "$cpu/physical_package_id" 2>/dev/null || echo 0):$(cat "$cpu/core_id")"
-done | sort -u
-for cpu in /sys/devices/system/cpu/cpu[0-9]*/topology; do
-  [ -r "$cpu/physical_package_id" ] && echo "socket $(cat "$cpu/physical_package_id")"
-done | sort -u
-for node in /sys/devices/system/node/node[0-9]*; do
-  # A NUMA node with only memory has no CPUs to bind to.
-  [ -n "$(cat "$node/cpulist" 2>/dev/null)" ] && echo "numa ${node##*/node}"
-done
+# Only the CPUs that programs may use count: /sys of a container, or with isolated CPUs, has more.
+sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr ',' '\n' \
+  | awk -F- '{ for (n = $1; n <= (NF > 1 ? $2 : $1); n++) print n }' | while read -r number; do
+    cpu=/sys/devices/system/cpu/cpu$number
+    socket=$(cat "$cpu/topology/physical_package_id" 2>/dev/null)
+    # Count each core once, however many threads it has.
+    [ -r "$cpu/topology/core_id" ] && echo "core ${socket:-0}:$(cat "$cpu/topology/core_id")"
+    [ -n "$socket" ] && echo "socket $socket"
+    # A NUMA node with only memory has no CPUs to bind to.
+    for node in "$cpu"/node[0-9]*; do
+      [ -e "$node" ] && echo "numa ${node##*/node}"
+    done
+  done | sort -u
 # Same format and order as in kit deploy, which uses the first of several addresses in a network.
 ip -o -4 address show 2>/dev/null | sed 's/^/address /'
 own=$(ip -o -4 address show 2>/dev/null | awk -v want="$address" '{ split($4, a, "/"); if (a[1] == want) { print $2; exit } }')

@@ -58,11 +58,13 @@ def parse(node: Node, text: str) -> Machine:
     nics = [_nic(rest) for rest in words.get("nic", ())]
     others = [_nic(rest) for rest in words.get("other", ())]
     name, speed, mtu = nics[0] if nics else ("", None, None)
+    threads, cores = _whole(words.get("threads", ["0"])[0]), len(words.get("core", ()))
     return Machine(
         name=node.name,
         slots=node.slots,
-        threads=_whole(words.get("threads", ["0"])[0]),
-        cores=len(words.get("core", ())),
+        threads=threads,
+        # A container may see more cores than it may use.
+        cores=min(cores, threads or cores),
         sockets=max(1, len(words.get("socket", ()))),
         numa=max(1, len(words.get("numa", ()))),
         gpus=tuple(words.get("gpu", ())),

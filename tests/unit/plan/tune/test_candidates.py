@@ -12,6 +12,9 @@ from kit.plan.tune import candidates as tune
 from kit.plan.tune.candidates import MIB
 
 
+THREADS = ("env.OMP_NUM_THREADS", "env.TF_NUM_INTRAOP_THREADS", "env.TF_NUM_INTEROP_THREADS")
+
+
 def machines(count: int = 4, **facts: Any) -> list[Machine]:
     return [Machine(**{"name": f"gpu{n + 1}", "slots": 2, "threads": 16, "cores": 8, **facts}) for n in range(count)]
 
@@ -28,45 +31,58 @@ def tried(name: str, *seconds: float) -> Tried:
 @pytest.mark.parametrize(
     ("facts", "bind"),
     [
-        ({"slots": 2, "sockets": 2}, "socket"),
-        ({"slots": 8, "sockets": 2}, "socket"),
+        ({"slots": 2, "sockets": 2, "numa": 2}, "socket"),
+        ({"slots": 8, "sockets": 2, "numa": 2}, "socket"),
         ({"slots": 8, "sockets": 2, "numa": 8}, "numa"),
         ({"slots": 2, "sockets": 2, "numa": 8}, "socket"),
-        ({"slots": 1, "sockets": 2}, None),
-        ({"slots": 3, "sockets": 2}, None),
+        ({"slots": 1, "sockets": 2, "numa": 2}, None),
+        ({"slots": 3, "sockets": 2, "numa": 2}, None),
         ({"slots": 2, "sockets": 1}, None),
-        ({"slots": 16, "sockets": 2}, None),
+        ({"slots": 16, "sockets": 2, "numa": 2}, None),
+        # By default, QEMU shows each vCPU as a socket, and one NUMA node.
+        ({"slots": 8, "sockets": 8}, None),
+        # mpirun would choose the socket by the rank, and kit-rank would no longer choose it by the GPU.
+        ({"slots": 8, "sockets": 2, "numa": 2, "gpus": ("A100",) * 8}, None),
     ],
     ids=str,
 )
-def test_binding_where_every_socket_gets_the_same_number_of_ranks(facts: dict[str, int], bind: str | None) -> None:
-    settings = {s.path: s for s in tune.by_facts(machines(**facts)).settings}
+def test_binding_where_every_socket_gets_the_same_number_of_ranks(facts: dict[str, Any], bind: str | None) -> None:
+    result = tune.by_facts(machines(**facts))
+    settings = {s.path: s for s in result.settings}
     assert (settings["mpi.bind_to"].value if "mpi.bind_to" in settings else None) == bind
+    # What an earlier tune wrote goes back to kit's default.
+    defaults = {s.path: s.value for s in result.defaults}
+    assert defaults.get("mpi.bind_to") == (None if bind else "auto")
     if bind:
         assert "each host has" in settings["mpi.bind_to"].reason
         assert settings["mpi.bind_to"].acts == "run"
 
 
 def test_one_host_that_differs_ends_the_binding() -> None:
-    hosts = [*machines(3, slots=2, sockets=2), *machines(1, slots=2, sockets=1)]
+    hosts = [*machines(3, slots=2, sockets=2, numa=2), *machines(1, slots=2, sockets=1)]
     assert "mpi.bind_to" not in {s.path for s in tune.by_facts(hosts).settings}
 
 
 @pytest.mark.parametrize(
     ("facts", "threads"),
     [
-        ({"slots": 2, "cores": 8}, ("4", "4", "1")),
-        ({"slots": 4, "cores": 32, "sockets": 2}, ("8", "8", "2")),
-        ({"slots": 8, "cores": 4}, ("1", "1", "1")),
-        ({"slots": 2, "cores": 0, "threads": 6}, ("3", "3", "1")),
-        ({"slots": 1, "cores": 8}, None),
+        ({"slots": 2, "cores": 8}, "4"),
+        ({"slots": 4, "cores": 32, "sockets": 2}, "8"),
+        ({"slots": 8, "cores": 4}, "1"),
+        ({"slots": 2, "cores": 0, "threads": 6}, "3"),
     ],
     ids=str,
 )
-def test_threads_are_the_cores_that_a_rank_has(facts: dict[str, int], threads: tuple[str, str, str] | None) -> None:
+def test_threads_are_the_cores_that_a_rank_has(facts: dict[str, int], threads: str) -> None:
+    """With fewer threads for TensorFlow's operations, a tf.data pipeline would ignore num_parallel_calls."""
     values = {s.path: s.value for s in tune.by_facts(machines(**facts)).settings if s.path.startswith("env.")}
-    names = ("env.OMP_NUM_THREADS", "env.TF_NUM_INTRAOP_THREADS", "env.TF_NUM_INTEROP_THREADS")
-    assert values == (dict(zip(names, threads, strict=True)) if threads else {})
+    assert values == dict.fromkeys(THREADS, threads)
+
+
+def test_the_only_rank_of_a_host_gets_all_cores_where_an_earlier_tune_divided_them() -> None:
+    result = tune.by_facts(machines(slots=1, cores=8))
+    assert not [s for s in result.settings if s.path.startswith("env.")]
+    assert {s.path: s.value for s in result.defaults if s.path in THREADS} == dict.fromkeys(THREADS, "8")
 
 
 def test_the_host_with_the_fewest_cores_decides() -> None:

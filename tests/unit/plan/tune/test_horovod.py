@@ -41,6 +41,42 @@ def test_fusion_is_the_smallest_that_is_near_the_best(
 
 
 @pytest.mark.parametrize(
+    ("rates", "now", "back"),
+    [
+        ({"m1": 5e6, "m4": 10e6, "m16": 15e6, "m64": 20e6}, None, True),
+        ({"m1": 5e6, "m4": 10e6, "m16": 15e6, "m64": 20e6}, str(4 * MIB), True),
+        # Still good enough.
+        ({"m1": 5e6, "m4": 18e6, "m16": 18e6, "m64": 20e6}, str(4 * MIB), False),
+        # This network is too slow to measure messages as large as those.
+        ({"m1": 5e6, "m4": 10e6}, str(16 * MIB), False),
+        ({"m1": 10e6}, str(4 * MIB), False),
+        ({}, str(4 * MIB), False),
+    ],
+)
+def test_fusion_of_another_network_goes_back_to_the_default(
+    rates: dict[str, float], now: str | None, back: bool
+) -> None:
+    values = {s.path: s.value for s in tune.horovod(curve(**rates), None, fusion_now=now).defaults}
+    assert values == ({"env.HOROVOD_FUSION_THRESHOLD": "134217728"} if back else {})
+
+
+@pytest.mark.parametrize(("small_s", "now", "back"), [(20e-6, "10", True), (80e-6, "10", False), (None, "10", False)])
+def test_a_cycle_of_another_network_goes_back_to_the_default(small_s: float | None, now: str, back: bool) -> None:
+    values = {s.path: s.value for s in tune.horovod({}, small_s, cycle_now=now).defaults}
+    assert values == ({"env.HOROVOD_CYCLE_TIME": "1"} if back else {})
+
+
+def test_gradients_that_travel_by_nccl_get_no_fusion_of_mpi() -> None:
+    rates = {"m1": 10e6, "m4": 19.5e6, "m16": 20e6, "m64": 20e6}
+    result = tune.horovod(curve(**rates), 0.3e-3, fusion_now=str(4 * MIB), nccl=True)
+    # The ranks agree by MPI on what is ready.
+    assert {s.path: s.value for s in result.settings} == {"env.HOROVOD_CYCLE_TIME": "10"}
+    assert {s.path: s.value for s in result.defaults} == {"env.HOROVOD_FUSION_THRESHOLD": "134217728"}
+    (advice,) = result.advice
+    assert "travel by NCCL, and kit tune measures MPI" in advice
+
+
+@pytest.mark.parametrize(
     ("small_s", "now", "cycle"),
     [
         (20e-6, None, None),
@@ -71,6 +107,7 @@ def test_half_the_bytes_that_take_less_are_written_with_their_price() -> None:
 def test_half_the_bytes_that_gain_nothing_are_reported(whole: tuple[float, ...], half: tuple[float, ...]) -> None:
     result = tune.half(timing(*whole), timing(*half, size=32 * MIB))
     assert result.settings == ()
+    assert [(s.path, s.value) for s in result.defaults] == [("env.KIT_COMPRESSION", "none")]
     assert result.advice[0].startswith(
         "half precision on the wire gains nothing beyond the noise: an all-reduce of 64 MB"
     )

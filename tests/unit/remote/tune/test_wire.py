@@ -103,6 +103,19 @@ def test_the_script_runs_on_this_machine() -> None:
         assert "127.0.0.1" in {str(item.address.ip) for item in machine.addresses}
 
 
+def test_cores_that_a_container_sees_and_may_not_use_do_not_count() -> None:
+    """/sys of a container has all of the machine."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        machine = tune.machine(here(Host(name="gpu1", address="127.0.0.1")), node(1, address="127.0.0.1"))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert machine.threads == 1
+    assert (machine.cores or 1, machine.sockets, machine.numa) == (1, 1, 1)
+    assert tune.parse(node(1), "threads 1\ncore 0:0\ncore 0:1\nend\n").cores == 1
+
+
 @pytest.mark.parametrize(
     ("printed", "code", "gpus"),
     [
