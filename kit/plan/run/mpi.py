@@ -147,7 +147,7 @@ def launch_plan(
     folder = f"{RUNS_FOLDER}/{run_id}"
     processes = len(placement.nodes) if torchrun else placement.np + len(helpers)
     if torchrun and binding(spec) != "none":
-        # All ranks of a host would inherit the CPUs to which mpirun binds their torchrun, so kit-rank binds each of them.
+        # All ranks of a host would inherit the CPUs to which mpirun binds their torchrun, so kit-rank binds each rank.
         devices = {**devices, cores.BIND_VARIABLE: binding(spec)}
     argv = ["mpirun", "--allow-run-as-root", "-np", str(processes)]
     argv += ["--hostfile", f"{folder}/hostfile"]

@@ -21,7 +21,7 @@ COMPRESSION, HALF, WHOLE = "env.KIT_COMPRESSION", "fp16", "none"
 FUSION, CYCLE = "env.HOROVOD_FUSION_THRESHOLD", "env.HOROVOD_CYCLE_TIME"
 _BY_NCCL = (
     "GPUs: Horovod's gradients travel by NCCL, and kit tune measures MPI, so it chooses neither fusion nor half "
-    "precision. Compare them with your training, such as tf_benchmark --fusion-mb 32 and tf_benchmark --compression fp16"
+    "precision. Compare them with your training, as with the options --fusion-mb and --compression of tf_benchmark"
 )
 
 

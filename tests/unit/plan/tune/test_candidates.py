@@ -11,7 +11,6 @@ from kit.model.tune import Machine, Timing, Tried
 from kit.plan.tune import candidates as tune
 from kit.plan.tune.candidates import MIB
 
-
 THREADS = ("env.OMP_NUM_THREADS", "env.TF_NUM_INTRAOP_THREADS", "env.TF_NUM_INTEROP_THREADS")
 
 
