@@ -20,7 +20,8 @@ class Case:
 
     `series` and `x` are its position in a plot: `x` is the number of ranks, or a label.
     `settings` are kit.yaml's, changed for this case (dotted name to value); `env` is set for every rank. `proves` says
-    what a pass proves. `warmup` repeats come first; they are recorded but never counted.
+    what a pass proves. `warmup` repeats come first; they are recorded but never counted. With `gpus_per_rank`, the run
+    gives each rank that many GPUs; with 0, ranks choose among those of the run.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Case:
     command: tuple[str, ...]
     np: int = 1
     npernode: int | None = None
+    gpus_per_rank: int = 0
     series: str = ""
     x: int | str = ""
     env: tuple[tuple[str, str], ...] = ()

@@ -114,6 +114,7 @@ class CaseSummary(Struct, frozen=True, kw_only=True):
     used: Used | None = None
     command: tuple[str, ...] = ()
     npernode: int | None = None
+    gpus_per_rank: int = 0
     launcher: str = "mpi"
     servers: int = 0
     env: tuple[tuple[str, str], ...] = ()

@@ -355,6 +355,15 @@ def test_the_image_decides_whether_gpus_count(one: Bench, flavour: str, through:
     assert trained[trained.index("--batch-size") + 1] == ("8" if flavour == "cpu" else "64")
 
 
+def test_one_process_with_several_gpus_holds_them_all(one: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one slot, it would see one GPU. This cluster was deployed before its hosts had GPUs."""
+    one.cluster.fleet["gpu1"].gpus = 2
+    monkeypatch.setattr("kit.flows.bench.facts.flavour_of", lambda _tag: "cuda-mxnet")
+    result = one.run(preset="kvstore", stores=("device",), ranks=(), repeats=1)
+    (failed,) = result.failed
+    assert "has no GPU, and each rank gets 2" in (failed.failure or "")
+
+
 def test_a_cluster_that_is_not_there(fleet: Fleet, reporter: Remembering, tmp_path: Path) -> None:
     context = replace(fleet.context(reporter), folder=tmp_path)
     with pytest.raises(NotReadyError, match="no cluster lab runs here") as caught:

@@ -88,8 +88,8 @@ def _request(case: Case) -> RunRequest:
     return RunRequest(
         np=case.np,
         npernode=case.npernode,
-        # The benchmarks choose their GPUs by themselves.
-        gpus_per_rank=0,
+        # Without a number, the benchmarks choose among the GPUs of the run's slots by themselves.
+        gpus_per_rank=case.gpus_per_rank,
         env=case.env,
         tag_output=True,
         launcher=case.launcher,

@@ -86,6 +86,7 @@ def _command(case: CaseSummary) -> str:
     """The case by hand."""
     argv = ["kit", "run", "-np", str(case.np)]
     argv += ["-npernode", str(case.npernode)] if case.npernode is not None else []
+    argv += ["--gpus-per-rank", str(case.gpus_per_rank)] if case.gpus_per_rank else []
     argv += ["--launcher", "ps", "--servers", str(case.servers)] if case.launcher == "ps" else []
     for name, value in case.env:
         argv += ["-x", f"{name}={value}"]

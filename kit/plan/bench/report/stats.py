@@ -82,6 +82,7 @@ def _case(case: Case, samples: Sequence[Sample]) -> CaseSummary:
         used=used_by(counted),
         command=case.command,
         npernode=case.npernode,
+        gpus_per_rank=case.gpus_per_rank,
         launcher=case.launcher,
         servers=case.servers,
         env=case.env,

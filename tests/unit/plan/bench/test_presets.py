@@ -27,7 +27,10 @@ IMAGES = Path(__file__).resolve().parents[4] / "images"
 
 
 def facts(hosts: int = 4, slots: int = 2, **more: Any) -> BenchFacts:
-    nodes = tuple(Node(name=f"gpu{n}", address=f"10.0.0.{n}", slots=slots, cores=4) for n in range(1, hosts + 1))
+    gpus = more.get("gpus", 0) // hosts
+    nodes = tuple(
+        Node(name=f"gpu{n}", address=f"10.0.0.{n}", slots=slots, cores=4, gpus=gpus) for n in range(1, hosts + 1)
+    )
     given = {"frameworks": ("tensorflow", "mxnet"), "pythons": frozenset({"gpu1", "gpu2"}), **more}
     return BenchFacts(nodes=nodes, **given)
 
@@ -49,6 +52,19 @@ def test_the_plan_on_cpus(preset: str) -> None:
 @pytest.mark.parametrize("preset", [LADDER, "egs", "kvstore", "compression"])
 def test_the_plan_on_gpus(preset: str) -> None:
     check_golden(f"bench/gpu-{preset}.txt", plan_text(facts(gpus=8), BenchOptions(preset=preset)))
+
+
+@pytest.mark.parametrize(
+    ("node", "gpus"), [({"slots": 8}, 8), ({"slots": 1}, 8), ({"slots": 16}, 8), ({"slots": 8, "mig": True}, 1)]
+)
+def test_one_process_gets_all_gpus_of_a_host_and_as_many_images_for_each(node: dict[str, Any], gpus: int) -> None:
+    whole = Node(name="gpu1", address="10.0.0.1", **{"cores": 64, "gpus": 8, **node})
+    cases = plan(replace(facts(gpus=8), nodes=(whole,)), BenchOptions(preset="kvstore", batch_size=32)).cases
+    for case in cases:
+        one = case.x in ("local", "device", "nccl")
+        assert case.gpus_per_rank == (gpus if one else 0)
+        assert case.command[case.command.index("--batch-size") + 1] == str(32 * gpus if one else 32)
+        assert (f"--gpus {','.join(map(str, range(gpus)))} " in " ".join(case.command)) is one
 
 
 @pytest.mark.parametrize("preset", [LADDER, "egs"])

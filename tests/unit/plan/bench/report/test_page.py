@@ -37,6 +37,7 @@ def test_a_case_has_its_settings() -> None:
         benchdata.case("b", command=command, np=8, settings=bare, env=(("NCCL_NET", "Socket"),)),
         benchdata.case("c", command=command, np=8, settings={"mpi.args": ["--mca", "btl_tcp_links", "2\n"]}),
         benchdata.case("d", command=command, np=8),
+        benchdata.case("e", command=command, np=1, gpus_per_rank=8),
     ]
     assert again(cases) == [
         "# a case alone",
@@ -47,4 +48,5 @@ def test_a_case_has_its_settings() -> None:
         "# with these settings in kit.yaml: mpi.args: --mca btl_tcp_links 2",
         "kit run -np 8 -- mpi_perf allreduce --json",
         "kit run -np 8 -- mpi_perf allreduce --json",
+        "kit run -np 1 --gpus-per-rank 8 -- mpi_perf allreduce --json",
     ]
