@@ -21,7 +21,8 @@ class Case:
     `series` and `x` are its position in a plot: `x` is the number of ranks, or a label.
     `settings` are kit.yaml's, changed for this case (dotted name to value); `env` is set for every rank. `proves` says
     what a pass proves. `warmup` repeats come first; they are recorded but never counted. With `gpus_per_rank`, the run
-    gives each rank that many GPUs; with 0, ranks choose among those of the run.
+    gives each rank that many GPUs; with 0, ranks choose among those of the run. `own_algorithm`: the case chooses an
+    algorithm of Open MPI, so the parameters in kit.yaml's mpi.args that would choose one are left out.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Case:
     x: int | str = ""
     env: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    own_algorithm: bool = False
     launcher: Literal["mpi", "ps"] = "mpi"
     servers: int = 0
     network: Literal["host", "bare", "bridge", "overlay"] = "host"

@@ -119,6 +119,7 @@ class CaseSummary(Struct, frozen=True, kw_only=True):
     servers: int = 0
     env: tuple[tuple[str, str], ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    own_algorithm: bool = False
 
     def measure(self, metric: str, size: int | None = None) -> Measure | None:
         return next(

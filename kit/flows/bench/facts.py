@@ -114,6 +114,7 @@ def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
         pythons=frozenset(name for name, facts in seen.items() if facts.python),
         plugin=bool(context.spec.nccl.plugin),
         data=tuple(one.name for one in context.spec.data),
+        mpi=context.spec.mpi,
     )
 
 

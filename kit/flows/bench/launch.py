@@ -20,7 +20,7 @@ from kit.model.spec import ClusterSpec
 from kit.model.values import replace
 from kit.plan.bench.record import last_object
 from kit.plan.bench.report.used import kept as used_of
-from kit.plan.run import diagnose
+from kit.plan.run import allreduce, diagnose
 from kit.plan.run.logevents import FIRST_RANK
 
 # An object may be preceded by many lines, and followed by few; a table of mpi_perf is one line.
@@ -68,7 +68,7 @@ def launch(context: Context, case: Case, *, show: bool = False, now: bool = Fals
     Whatever goes wrong with it is in `failure`; Interrupted is raised."""
     kept = Kept(context.reporter, show=show)
     # The benchmarks are in the image.
-    own = replace(context, reporter=kept, spec=replace(with_settings(context.spec, case.settings), code=None))
+    own = replace(context, reporter=kept, spec=replace(spec_of(context.spec, case), code=None))
     try:
         outcome = run(own, replace(_request(case), now=now))
     except Interrupted:
@@ -97,6 +97,14 @@ def _request(case: Case) -> RunRequest:
         policy=RunPolicy(operator="stop", timeout=case.timeout_s),
         command=case.command,
     )
+
+
+def spec_of(spec: ClusterSpec, case: Case) -> ClusterSpec:
+    """kit.yaml as the case has it."""
+    changed = with_settings(spec, case.settings)
+    if not case.own_algorithm:
+        return changed
+    return replace(changed, mpi=replace(changed.mpi, args=allreduce.without_choice(changed.mpi.args)))
 
 
 def with_settings(spec: ClusterSpec, settings: Mapping[str, Any]) -> ClusterSpec:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from kit.errors import InputError
 from kit.model.bench import Case
 from kit.model.launch import Node
+from kit.model.spec import MpiSpec
 
 LADDER = "ladder"
 PRESETS = ("egs", "networks", "kvstore", "compression", "tuning")
@@ -40,7 +41,7 @@ class BenchFacts(Struct, frozen=True, kw_only=True):
 
     `gpus` are those that the image can use. `frameworks` is empty if the image's frameworks are not known. `members`
     are hosts of the swarm that the head manages. `pythons` are the hosts that have python3. `plugin`: kit.yaml names a
-    network plugin of NCCL. `data` are the names of its data sets.
+    network plugin of NCCL. `data` are the names of its data sets. `mpi` are its options for mpirun.
     """
 
     nodes: tuple[Node, ...]
@@ -50,6 +51,7 @@ class BenchFacts(Struct, frozen=True, kw_only=True):
     pythons: frozenset[str] = frozenset()
     plugin: bool = False
     data: tuple[str, ...] = ()
+    mpi: MpiSpec = field(default_factory=MpiSpec)
 
     @property
     def slots(self) -> int:

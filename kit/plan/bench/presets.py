@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -25,7 +25,7 @@ from kit.plan.bench.cases import (
 )
 from kit.plan.bench.ladder import NO_NCCL, PROVES, ladder, scaling
 from kit.plan.bench.models import check_names, check_words
-from kit.plan.run.allreduce import OWN_CHOICE
+from kit.plan.run.allreduce import OWN_CHOICE, without_choice
 
 STORES = ("local", "device", "nccl", "dist_sync", "dist_device_sync", "dist_async", "horovod")
 # Within one process: all GPUs of a host, or one CPU rank.
@@ -264,7 +264,7 @@ def tuning(facts: BenchFacts, options: BenchOptions) -> Planned:
         for name, env in ALGORITHMS.items()
     ]  # fmt: skip
     if facts.unpaced:
-        return Planned(cases=tuple(plain), skipped={"paced": facts.unpaced})
+        return Planned(cases=_alike(facts, plain), skipped={"paced": facts.unpaced})
     model = replace(options, paced=options.paced or "resnet50")
     crossed = []
     for fusion, cycle, algorithm, half in product((128, 16), (1, 5), ("default", "ring"), ("none", "fp16")):
@@ -286,7 +286,17 @@ def tuning(facts: BenchFacts, options: BenchOptions) -> Planned:
                 env=env,
             )
         )
-    return Planned(cases=(*plain, *crossed))
+    return Planned(cases=_alike(facts, [*plain, *crossed]))
+
+
+def _alike(facts: BenchFacts, cases: Sequence[Case]) -> tuple[Case, ...]:
+    """Return the cases without kit.yaml's choice of an algorithm, such as the ring of kit tune.
+
+    Open MPI would use the ring in each case: it reads the file with rules before the name of an algorithm.
+    """
+    settings = {} if facts.mpi.allreduce == "auto" else {"mpi.allreduce": "auto"}
+    own = without_choice(facts.mpi.args) != facts.mpi.args
+    return tuple(replace(case, settings=settings, own_algorithm=own) for case in cases)
 
 
 def _everybody(

@@ -24,6 +24,8 @@ LEAST_HOSTS = 3
 # Parameters of Open MPI's collectives start with this word, as arguments of mpirun and as environment variables.
 _COLLECTIVES = "coll"
 _VARIABLES = f"OMPI_MCA_{_COLLECTIVES}"
+# Those of the components that have several algorithms.
+_CHOOSING = ("coll_tuned_", "coll_han_")
 _FLAGS = ("--mca", "-mca", "--gmca", "-gmca")
 
 
@@ -38,6 +40,18 @@ def parameters(spec: ClusterSpec, placement: Placement, variables: Iterable[str]
     if _chosen(spec.mpi.args) or any(name.startswith(_VARIABLES) for name in (*spec.env, *variables)):
         return ()
     return RING
+
+
+def without_choice(args: Sequence[str]) -> tuple[str, ...]:
+    """Return mpirun's arguments without the parameters that choose an algorithm of Open MPI's collectives."""
+    left: list[str] = []
+    at = 0
+    while at < len(args):
+        chooses = args[at] in _FLAGS and len(args) > at + 2 and args[at + 1].startswith(_CHOOSING)
+        if not chooses:
+            left.append(args[at])
+        at += 3 if chooses else 1
+    return tuple(left)
 
 
 def _chosen(args: Sequence[str]) -> bool:

@@ -87,6 +87,7 @@ def _case(case: Case, samples: Sequence[Sample]) -> CaseSummary:
         servers=case.servers,
         env=case.env,
         settings=flat(case.settings),
+        own_algorithm=case.own_algorithm,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from kit.cli.text import bench as benchtext
 from kit.errors import InputError
-from kit.flows.bench.launch import with_settings
+from kit.flows.bench.launch import spec_of, with_settings
 from kit.flows.bench.measure import BenchPlan
 from kit.model.launch import Node
 from kit.model.spec import ClusterSpec, MpiSpec, NcclSpec
@@ -287,6 +287,23 @@ def test_plain_and_tuned_stacks_are_rows_of_one_session(
         assert with_settings(tuned, rows[name].settings).nccl == NcclSpec()
     only = plan(facts(gpus=gpus), BenchOptions(preset="networks", networks=("host",)))
     assert [case.command for case in only.cases] == [("tcp_probe",)]
+
+
+RULES = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_dynamic_rules_filename", "/ring.conf")
+
+
+def test_no_ring_of_kit_tune_is_under_the_algorithms() -> None:
+    """Open MPI reads a file of rules first, so each case would measure the same ring."""
+    own = ("--mca", "btl_tcp_links", "2", "-x", "TOKEN=secret")
+    tuned = ClusterSpec(mpi=MpiSpec(args=(*own, *RULES), allreduce="openmpi", bind_to="core"))
+    cases = plan(facts(mpi=tuned.mpi), BenchOptions(preset="tuning")).cases
+    assert {spec_of(tuned, case).mpi for case in cases} == {MpiSpec(args=own, bind_to="core")}
+    # A session keeps its cases on the disk.
+    assert "secret" not in str(cases)
+    untuned = ClusterSpec(mpi=MpiSpec(args=own))
+    cases = plan(facts(mpi=untuned.mpi), BenchOptions(preset="tuning")).cases
+    assert all(spec_of(untuned, case) == untuned for case in cases)
+    assert {(case.own_algorithm, len(case.settings)) for case in cases} == {(False, 0)}
 
 
 def test_ranks_of_cpus_have_their_share_of_cores_on_every_count() -> None:

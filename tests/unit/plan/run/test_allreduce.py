@@ -9,7 +9,7 @@ import pytest
 
 from kit.model.launch import Placement
 from kit.model.spec import ClusterSpec, MpiSpec
-from kit.plan.run.allreduce import LARGE, OWN_CHOICE, RING, parameters
+from kit.plan.run.allreduce import LARGE, OWN_CHOICE, RING, parameters, without_choice
 from kit.plan.run.mpi import launch_plan
 from tests.fakes.facts import node
 
@@ -24,6 +24,20 @@ def on(hosts: int) -> Placement:
 @pytest.mark.parametrize("hosts", [1, 2, 3, 4, 256])
 def test_a_ring_from_three_hosts_on(hosts: int) -> None:
     assert parameters(ClusterSpec(), on(hosts)) == (RING if hosts >= 3 else ())
+
+
+@pytest.mark.parametrize(
+    ("args", "left"),
+    [
+        ((), ()),
+        (("--mca", "coll_tuned_allreduce_algorithm", "3", "--mca", "coll", "^ml"), ("--mca", "coll", "^ml")),
+        (("-x", "A", "-gmca", "coll_han_priority", "100", "--mca", "coll_hcoll_enable", "0"),
+         ("-x", "A", "--mca", "coll_hcoll_enable", "0")),
+        (("--mca", "coll_tuned_x"), ("--mca", "coll_tuned_x")),
+    ],
+)  # fmt: skip
+def test_arguments_without_a_choice_of_algorithms(args: tuple[str, ...], left: tuple[str, ...]) -> None:
+    assert without_choice(args) == left
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_case_has_its_settings() -> None:
         benchdata.case("b", command=command, np=8, settings=bare, env=(("NCCL_NET", "Socket"),)),
         benchdata.case("c", command=command, np=8, settings={"mpi.args": ["--mca", "btl_tcp_links", "2\n"]}),
         benchdata.case("d", command=command, np=8),
-        benchdata.case("e", command=command, np=1, gpus_per_rank=8),
+        benchdata.case("e", command=command, np=1, gpus_per_rank=8, own_algorithm=True),
     ]
     assert again(cases) == [
         "# a case alone",
@@ -48,5 +48,6 @@ def test_a_case_has_its_settings() -> None:
         "# with these settings in kit.yaml: mpi.args: --mca btl_tcp_links 2",
         "kit run -np 8 -- mpi_perf allreduce --json",
         "kit run -np 8 -- mpi_perf allreduce --json",
+        "# with these settings in kit.yaml: no --mca coll_tuned_… or coll_han_… in mpi.args",
         "kit run -np 1 --gpus-per-rank 8 -- mpi_perf allreduce --json",
     ]
