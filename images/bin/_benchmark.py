@@ -219,13 +219,16 @@ class Report:
     ) -> None:
         """Warm up, measure, and report. `step()` returns when its batch is done; `total(values)` sums over the ranks.
 
+        On synthetic images, the result is the mean of the measurements, as in Horovod's own benchmark. On real images,
+        which `watch` watches, it is all images divided by all of the time: waiting for images counts in full.
+
         `watch()` is called while the clock is stopped, after the warm-up and after each measurement. It returns numbers
         by name for the time since the last call. They are printed beside the rate, and are lists in the JSON object.
         """
         times = self._warm_up(step)
         rates, seen = self._rates("Iter #%d", self._args.num_iters, self._args.num_batches_per_iter, step, watch)
         totals = [float(value) for value in total(rates)]
-        self._result(totals, totals, seen, times)
+        self._result(totals, totals, seen, times, (rate_of_all if watch else mean_of)(totals))
 
     def measure_epochs(
         self,
@@ -238,8 +241,8 @@ class Report:
     ) -> None:
         """Measure steps on synthetic images, as measure() does, then args.epochs of `steps` steps on real ones.
 
-        The rate that counts is that of all epochs after the first, or of the first if it is the only one: the first
-        one reads from the storage, the others may read from memory.
+        The rate that counts is that of all epochs after the first together, or of the first if it is the only one: the
+        first one reads from the storage, the others may read from memory. That of synthetic images is a mean.
         """
         args = self._args
         times = self._warm_up(made_up)
@@ -249,17 +252,17 @@ class Report:
         totals = [float(value) for value in total([*rates, *rates_of_epochs])]
         synthetic, epochs = totals[: len(rates)], totals[len(rates) :]
         later = epochs[1:] or epochs
-        figures = [("synthetic", synthetic), ("first epoch", epochs[:1])]
-        figures += [("later epochs", later)] if len(epochs) > 1 else []
-        words = ", ".join("%s %.1f" % (name, statistics(values)[0]) for name, values in figures)
+        figures = [("synthetic", mean_of(synthetic)), ("first epoch", epochs[0])]
+        figures += [("later epochs", rate_of_all(later))] if len(epochs) > 1 else []
+        words = ", ".join("%s %.1f" % figure for figure in figures)
         self.say("images/sec on %d ranks: %s" % (self._size, words))
         self.add(
             epoch_images=args.batch_size * steps * self._size,
             epoch_steps=steps,
-            synthetic_img_sec_total=statistics(synthetic)[0],
+            synthetic_img_sec_total=mean_of(synthetic),
             first_epoch_img_sec_total=epochs[0],
         )
-        self._result(later, epochs, seen, times)
+        self._result(later, epochs, seen, times, rate_of_all(later))
 
     def _warm_up(self, step: Callable[[], object]) -> Tuple[float, float]:
         """Return the seconds until now, and those of the first step."""
@@ -310,19 +313,20 @@ class Report:
         totals: Sequence[float],
         seen: Sequence[Dict[str, float]],
         times: Tuple[float, float],
+        rate: float,
     ) -> None:
-        """Print the result. `counted` are the measurements of all ranks whose mean it is, of all `totals`."""
-        mean, deviation = statistics(counted)
-        self.say("Img/sec per rank: %.1f +-%.1f" % (mean / self._size, 1.96 * deviation / self._size))
-        self.say("total images/sec on %d ranks: %.1f +-%.1f" % (self._size, mean, 1.96 * deviation))
+        """Print the result: `rate`, and the spread of `counted`, the measurements of all ranks, of all `totals`."""
+        deviation = statistics(counted)[1]
+        self.say("Img/sec per rank: %.1f +-%.1f" % (rate / self._size, 1.96 * deviation / self._size))
+        self.say("total images/sec on %d ranks: %.1f +-%.1f" % (self._size, rate, 1.96 * deviation))
         if self._args.json and self._rank == 0:
             result = dict(
                 self._facts,
                 options={},
                 notes=self._notes,
-                img_sec_per_rank=mean / self._size,
+                img_sec_per_rank=rate / self._size,
                 img_sec_per_rank_ci=1.96 * deviation / self._size,
-                img_sec_total=mean,
+                img_sec_total=rate,
                 img_sec_total_ci=1.96 * deviation,
                 iters=totals,
                 startup_s=times[0],
@@ -338,3 +342,12 @@ def statistics(values: Sequence[float]) -> Tuple[float, float]:
     """Return (mean, standard deviation)."""
     mean = sum(values) / len(values)
     return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+
+
+def mean_of(rates: Sequence[float]) -> float:
+    return statistics(rates)[0]
+
+
+def rate_of_all(rates: Sequence[float]) -> float:
+    """Return the images of all measurements divided by their time, if all have the same number of images."""
+    return len(rates) / sum(1 / rate for rate in rates) if len(rates) > 1 else rates[0]
