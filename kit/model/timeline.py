@@ -41,7 +41,7 @@ class Clock(Struct, frozen=True, kw_only=True):
 
 
 class RankTime(Struct, frozen=True, kw_only=True):
-    """A rank in a timeline. Its shares are of the timeline's length.
+    """A rank in a timeline. Its shares are of the time from its own first slice to its last.
 
     `waited` is the share in which it had given tensors and waited for other ranks, `operated` the share in operations.
     `operations` counts them.

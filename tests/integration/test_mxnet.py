@@ -157,7 +157,10 @@ def test_training_from_records_converges_and_two_bits_send_less(cluster: Cluster
     assert (plain["workload"], plain["simulated"], plain["ranks"], plain["servers"]) == ("training", False, 2, 1)
     steps = EPOCHS * IMAGES // (BATCH * 2)
     assert len(plain["iters"]) == len(compressed["iters"]) == (steps - 2) // 20
-    assert plain["img_sec_total"] == pytest.approx(sum(plain["iters"]) / len(plain["iters"]))
+    # All images divided by all of the time: at most the mean of the rates.
+    rates = plain["iters"]
+    assert plain["img_sec_total"] == pytest.approx(len(rates) / sum(1 / rate for rate in rates), rel=0.1)
+    assert plain["img_sec_total"] <= sum(rates) / len(rates) * (1 + 1e-9)
     assert compressed["options"]["gc_type"] == "2bit"
     # 4 bytes a weight and step, and 2 bits: 1/16, and what both have besides.
     assert bytes_sent[0] > 4 * plain["weights"] * steps

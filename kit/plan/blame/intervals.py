@@ -20,7 +20,7 @@ def watched(
 ) -> blame.Watched:
     """Return what the readings show of a run. Hosts without two readings are left out.
 
-    `slots` has the slots of each host, None for as many as it has GPUs.
+    `slots` has the slots of each host, None for as many as it has GPUs, for runs that do not say how many it had.
     """
     counts = {host: max((len(row.gpus or ()) for row in rows), default=0) for host, rows in readings.items()}
     hosts = {host: tuple(_intervals(run, rows)) for host, rows in readings.items() if len(rows) > 1}
@@ -43,7 +43,9 @@ def gpus_of(
     first = 0
     for place in places:
         gpus = counts.get(place.node, 0)
-        node = Node(name=place.node, address=place.address, slots=slots.get(place.node) or max(gpus, 1), gpus=gpus)
+        # The run knows best: kit.yaml may set slots, too, and the files may have changed since it began.
+        total = place.of or slots.get(place.node) or max(gpus, 1)
+        node = Node(name=place.node, address=place.address, slots=total, gpus=gpus)
         share = len(place.slots) // place.ranks if place.ranks else 0
         for i in range(place.ranks):
             # Ranks that share slots may use any of them.

@@ -64,10 +64,14 @@ def seconds(ranks: Sequence[RankTrace]) -> float:
 
 
 def rank_times(ranks: Sequence[RankTrace]) -> tuple[RankTime, ...]:
-    """Return the shares of each rank."""
-    length = max(1.0, seconds(ranks) * 1e6)
+    """Return the shares of each rank.
+
+    They are of its own recording, because it may begin later or be cut: a rank must not seem to wait less for that.
+    """
     times = []
     for rank in ranks:
+        first, last = _span([rank])
+        length = max(1.0, last - first)
         every = overview(rank.trace)
         waits = [piece.end - piece.start for piece in every if piece.name == WAIT]
         operations = [piece.end - piece.start for piece in every if piece.name != WAIT]

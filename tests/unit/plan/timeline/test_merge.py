@@ -101,6 +101,19 @@ def test_a_rank_waits_from_its_last_tensor_to_the_begin(steps: list[tuple[list[i
     assert time.waited + time.operated <= 1 + 1e-9
 
 
+def test_a_recording_that_was_cut_shows_no_rank_that_waits_less() -> None:
+    """All would seem to wait for that rank."""
+    steps = [([80], 20, 0)] * 8
+    whole = RankTrace(rank=0, host="gpu1", trace=traced(steps), offset_us=0.0)
+    cut = RankTrace(rank=1, host="gpu2", trace=traced(steps[:2]), offset_us=0.0)
+    # It began later.
+    late = RankTrace(rank=2, host="gpu2", trace=traced(steps[:3], epoch=1_000_500), offset_us=0.0)
+    times = rank_times([whole, cut, late])
+    assert [(time.operations, round(time.waited, 9), round(time.operated, 9)) for time in times] == [
+        (8, 0.8, 0.2), (2, 0.8, 0.2), (3, 0.8, 0.2),
+    ]  # fmt: skip
+
+
 def test_the_clocks_of_hosts_are_taken_off() -> None:
     one = RankTrace(rank=0, host="gpu1", trace=traced([([5], 10, 0)], epoch=1000), offset_us=0.0)
     two = RankTrace(rank=1, host="gpu2", trace=traced([([5], 10, 0)], epoch=9000), offset_us=8000.0)
