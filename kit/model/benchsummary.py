@@ -73,7 +73,8 @@ class Used(Struct, frozen=True, kw_only=True):
 
     `memory` is the greatest peak of the ranks of one host in bytes, and `gpu_memory` that of one GPU. The others are
     medians over the repeats: `cores` that the ranks of all hosts used on average, of `of_cores`; `gpus` is the mean use
-    of the GPUs as a share of one; the bytes that all hosts `received` and `sent`. None is not known.
+    of the GPUs as a share of one; the bytes that all hosts `received` and `sent`. None is not known. `left_out` hosts
+    are not in any of them, because there were too many.
     """
 
     count: int = 0
@@ -84,6 +85,7 @@ class Used(Struct, frozen=True, kw_only=True):
     gpu_memory: float | None = None
     received: float | None = None
     sent: float | None = None
+    left_out: int = 0
 
 
 class CaseSummary(Struct, frozen=True, kw_only=True):

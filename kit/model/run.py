@@ -72,7 +72,8 @@ class HostUse(Struct, frozen=True, kw_only=True):
     `memory_peak` is the memory of the ranks in bytes, and `cpu_mean` the cores that they used. The rest is of the whole
     host: `host_memory_peak`, `host_memory_size` and `cores`, and the bytes that its devices `received`, `sent`, `read`
     and wrote (`written`) between the first and the last reading. `gpu_mean` is the mean use of the run's GPUs in
-    percent; `gpu_memory_peak` and `gpu_memory_size` are those of one GPU in bytes.
+    percent, and `gpus` their number, 0 from an earlier kit; `gpu_memory_peak` and `gpu_memory_size` are those of one
+    GPU in bytes.
     """
 
     memory_peak: int = 0
@@ -81,6 +82,7 @@ class HostUse(Struct, frozen=True, kw_only=True):
     cpu_mean: float | None = None
     cores: int = 0
     gpu_mean: float | None = None
+    gpus: int = 0
     gpu_memory_peak: int | None = None
     gpu_memory_size: int | None = None
     received: int = 0
@@ -99,6 +101,15 @@ class RunUse(Struct, frozen=True, kw_only=True):
     every: float = 10.0
     readings: int = 0
     left_out: int = 0
+
+    @property
+    def gpu_mean(self) -> float | None:
+        """Return the mean use of all GPUs in percent, or None without GPUs.
+
+        Hosts count alike if nobody knows how many GPUs they have.
+        """
+        known = [(host.gpu_mean, max(host.gpus, 1)) for host in self.hosts.values() if host.gpu_mean is not None]
+        return sum(mean * gpus for mean, gpus in known) / sum(gpus for _, gpus in known) if known else None
 
 
 class Member(Struct, frozen=True, kw_only=True):

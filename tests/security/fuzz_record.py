@@ -28,7 +28,7 @@ _END = {
     "ended": 1763720200.5, "attempt": 1, "exit_code": 137, "stopped": "", "left": {"gpu1": 0},
     "metrics": {"every": 10.0, "readings": 3, "left_out": 0, "hosts": {"gpu1": {
         "memory_peak": 1, "host_memory_peak": 2, "host_memory_size": 3, "cpu_mean": 1.5, "cores": 4, "gpu_mean": None,
-        "gpu_memory_peak": 5, "gpu_memory_size": 6, "received": 7, "sent": 8, "read": 9, "written": 10}}},
+        "gpus": 2, "gpu_memory_peak": 5, "gpu_memory_size": 6, "received": 7, "sent": 8, "read": 9, "written": 10}}},
     "failure": {"kind": "rank", "host": "gpu1", "rank": 1, "signal": "SIGKILL", "oom": True, "lines": ["why"]},
 }  # fmt: skip
 _ROWS = (

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from kitrun import idle, procs
 
@@ -133,6 +133,8 @@ class Total:
         self._sums: Dict[str, float] = {}
         self._counts: Dict[str, int] = {}
         self._bytes = dict.fromkeys(_COUNTERS, 0)
+        # The GPUs whose use is known, by number.
+        self._used: Set[int] = set()
 
     def add(self, point: Point) -> None:
         mine = [gpu for gpu in point["gpus"] if gpu["index"] in self._gpus] or point["gpus"]
@@ -143,6 +145,8 @@ class Total:
             self._peak("gpu_memory", gpu["memory"])
             self._peak("gpu_memory_size", gpu["size"])
             self._mean("gpu", gpu["use"])
+            if gpu["use"] is not None:
+                self._used.add(gpu["index"])
         for name in _COUNTERS:
             # A counter that is lower than before began again: the host rebooted, or a device came back.
             self._bytes[name] += max(point[name] - self._last.get(name, point[name]), 0)
@@ -170,6 +174,7 @@ class Total:
             cpu_mean=self._average("cpu"),
             cores=self._last.get("cores", 0),
             gpu_mean=self._average("gpu"),
+            gpus=len(self._used),
             gpu_memory_peak=self._peaks.get("gpu_memory"),
             gpu_memory_size=self._peaks.get("gpu_memory_size"),
         )

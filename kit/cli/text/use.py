@@ -19,7 +19,7 @@ def use(value: RunUse) -> list[tuple[str, str]]:
     host, most = max(hosts.items(), key=lambda item: item[1].memory_peak)
     rows = [("Memory", f"{size(most.memory_peak)} at most, on {host}{_of(most.host_memory_size)}")]
     rows += [("Cores", text)] if (text := _cores(hosts)) else []
-    rows += [("GPUs", text)] if (text := _gpus(hosts)) else []
+    rows += [("GPUs", text)] if (text := _gpus(value)) else []
     received, sent = _sum(hosts, "received"), _sum(hosts, "sent")
     rows.append(("Network", f"{size(received)} received, {size(sent)} sent, by all hosts together"))
     rows.append(("Disks", f"{size(_sum(hosts, 'read'))} read, {size(_sum(hosts, 'written'))} written"))
@@ -51,12 +51,11 @@ def _cores(hosts: Mapping[str, HostUse]) -> str:
     return text
 
 
-def _gpus(hosts: Mapping[str, HostUse]) -> str:
+def _gpus(value: RunUse) -> str:
     parts = []
-    means = [host.gpu_mean for host in hosts.values() if host.gpu_mean is not None]
-    if means:
-        parts.append(f"{sum(means) / len(means):.0f} % in use on average")
-    peaks = {name: host for name, host in hosts.items() if host.gpu_memory_peak is not None}
+    if value.gpu_mean is not None:
+        parts.append(f"{value.gpu_mean:.0f} % in use on average")
+    peaks = {name: host for name, host in value.hosts.items() if host.gpu_memory_peak is not None}
     if peaks:
         name, host = max(peaks.items(), key=lambda item: item[1].gpu_memory_peak or 0)
         parts.append(f"{size(host.gpu_memory_peak or 0)} of memory at most{_each(host)}, on {name}")

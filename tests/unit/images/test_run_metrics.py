@@ -75,6 +75,9 @@ def test_the_runs_own_gpus_count(recorder: Any) -> None:
     hosts = recorder.summary()["hosts"]
     assert (hosts["gpu1"]["gpu_mean"], hosts["gpu1"]["gpu_memory_peak"]) == (20.0, 30)
     assert (hosts["gpu2"]["gpu_mean"], hosts["gpu2"]["gpu_memory_peak"]) == (50.0, None)
+    recorder.add("gpu3", point(gpus=[gpu(0, 50.0, None), gpu(1, 30.0, None), gpu(2, None, None)]))
+    hosts = recorder.summary()["hosts"]
+    assert [hosts[name]["gpus"] for name in sorted(hosts)] == [1, 1, 2]
 
 
 def test_nodes_are_asked_every_10_s_and_a_row_has_what_came(recorder: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from kit.model.bench import Sample
 from kit.model.benchsummary import CaseSummary, Used
 from kit.model.run import HostUse, RunUse
-from kit.model.text import size
+from kit.model.text import plural, size
 from kit.plan.bench.report import words
 from kit.plan.bench.report.figures import number
 
@@ -25,15 +25,15 @@ def kept(use: RunUse | None) -> dict[str, Any]:
     hosts = list(use.hosts.values())
     # Bytes are counted between two readings of a host.
     counted = use.readings >= 2 * len(hosts)
-    gpus = [host.gpu_mean for host in hosts if host.gpu_mean is not None]
     values = {
         "memory": max(host.memory_peak for host in hosts),
         "cores": _sum(host.cpu_mean for host in hosts),
         "of_cores": sum(host.cores for host in hosts),
-        "gpus": sum(gpus) / len(gpus) / 100 if gpus else None,
+        "gpus": None if use.gpu_mean is None else use.gpu_mean / 100,
         "gpu_memory": max((host.gpu_memory_peak or 0 for host in hosts if _has_gpus(host)), default=None),
         "received": sum(host.received for host in hosts) if counted else None,
         "sent": sum(host.sent for host in hosts) if counted else None,
+        "left_out": use.left_out or None,
     }
     return {name: round(value, 4) for name, value in values.items() if value is not None}
 
@@ -69,6 +69,7 @@ def used_by(samples: Sequence[Sample]) -> Used | None:
         gpu_memory=max(values("gpu_memory"), default=None),
         received=middle("received"),
         sent=middle("sent"),
+        left_out=int(max(values("left_out"), default=0)),
     )
 
 
@@ -97,6 +98,7 @@ def use_rows(cases: Sequence[CaseSummary]) -> list[UseRow]:
 def _row(title: str, used: Used) -> UseRow:
     if not used.count:
         return UseRow(title=title, short=TOO_SHORT)
+    title += f" (without {plural(used.left_out, 'other host')})" if used.left_out else ""
     of = f" of {used.of_cores:g}" if used.of_cores else ""
     gpus = [words.percent(used.gpus)] if used.gpus is not None else []
     gpus += [_size(used.gpu_memory)] if used.gpu_memory is not None else []

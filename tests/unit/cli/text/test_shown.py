@@ -125,6 +125,11 @@ def test_what_a_run_used_of_its_hosts() -> None:
     ]
 
 
+def test_each_gpu_counts_once() -> None:
+    hosts = {"gpu1": HostUse(gpu_mean=90.0, gpus=7), "gpu2": HostUse(gpu_mean=10.0, gpus=1)}
+    assert dict(use(RunUse(hosts=hosts)))["GPUs"] == "80 % in use on average"
+
+
 def test_what_is_not_known_has_no_row() -> None:
     rows = dict(use(RunUse(hosts={"gpu1": HostUse(memory_peak=5)}, left_out=3)))
     assert list(rows) == ["Memory", "Network", "Disks", ""]

@@ -10,6 +10,7 @@ import pytest
 from kit.model.bench import Sample
 from kit.model.benchsummary import Used
 from kit.model.run import HostUse, RunUse
+from kit.model.values import replace
 from kit.plan.bench.report.page import html
 from kit.plan.bench.report.stats import summarise
 from kit.plan.bench.report.used import TOO_SHORT, UseRow, kept, use_rows, used_by
@@ -35,6 +36,13 @@ def test_a_sample_keeps_the_peaks_and_the_sums_over_its_hosts() -> None:
     # Nobody knows what went over the network between one reading and no other.
     assert kept(RunUse(hosts={"cpu1": HostUse(memory_peak=5, cores=4)}, readings=1)) == {"memory": 5, "of_cores": 4}
     assert kept(RunUse(hosts={"gpu1": GPU, "gpu2": HostUse(gpu_mean=10.0, gpu_memory_peak=0)}))["gpus"] == 0.5
+
+
+def test_each_gpu_counts_once_and_hosts_that_are_left_out_are_counted() -> None:
+    use = kept(RunUse(hosts={"gpu1": replace(GPU, gpus=7), "gpu2": HostUse(gpu_mean=10.0, gpus=1)}, left_out=36))
+    assert (use["gpus"], use["left_out"]) == (0.8, 36)
+    (row,) = rows(sample(use))
+    assert (row.title, row.gpus) == ("a (without 36 other hosts)", "80.0 %, 7.00 GB")
 
 
 @pytest.mark.parametrize("use", [None, RunUse(hosts={})])
