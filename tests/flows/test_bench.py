@@ -17,6 +17,7 @@ import pytest
 from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import OutputLine, Phase
 from kit.flows.bench import listing
+from kit.flows.bench.facts import _without_values
 from kit.flows.bench.launch import Kept
 from kit.flows.bench.measure import BenchRequest, BenchResult, bench, bench_plan
 from kit.flows.context import Context
@@ -304,10 +305,26 @@ def test_beside_another_run_it_does_not_begin(one: Bench) -> None:
 
 def test_a_value_that_may_be_a_secret_is_not_kept(one: Bench) -> None:
     env = {"HOROVOD_CYCLE_TIME": "9", "KIT_COMPRESSION": "fp16", "API_TOKEN": "geheim"}
-    result = one.run(repeats=1, ranks=(1,), spec={"env": env})
+    args = ["-x", "HF_TOKEN=geheim", "-x", "HOME", "-x", "OMP_NUM_THREADS=2", "--mca", "btl_tcp_links", "2"]
+    result = one.run(repeats=1, ranks=(1,), spec={"env": env, "mpi": {"args": args}})
     text = (result.folder / META).read_text()
     assert "geheim" not in text
-    assert json.loads(text)["facts"]["settings"]["env"] == {**env, "API_TOKEN": "(set)"}
+    settings = json.loads(text)["facts"]["settings"]
+    assert settings["env"] == {**env, "API_TOKEN": "(set)"}
+    assert settings["mpi"]["args"] == ["-x", "HF_TOKEN=(set)", *args[2:]]
+
+
+@pytest.mark.parametrize(
+    ("args", "kept"),
+    [
+        ("-xTOKEN=a=b -xOMP_NUM_THREADS=2 -xterm 1", "-xTOKEN=(set) -xOMP_NUM_THREADS=2 -xterm 1"),
+        ("--mca mca_base_env_list TOKEN=a;NCCL_DEBUG=INFO", "--mca mca_base_env_list TOKEN=(set);NCCL_DEBUG=INFO"),
+        ("-mca mca_base_env_list NCCL_DEBUG=INFO,TOKEN=a", "-mca mca_base_env_list NCCL_DEBUG=(set)"),
+        ("--tune a=b -x", "--tune a=b -x"),
+    ],
+)  # fmt: skip
+def test_words_of_mpirun_are_kept_without_values_of_variables(args: str, kept: str) -> None:
+    assert " ".join(_without_values(args.split())) == kept
 
 
 def test_disturbed_samples_are_marked(one: Bench) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -26,6 +26,8 @@ from kit.remote.ssh import fanout
 
 # Only these variables' values go into a report. Other values may be secrets, so a report has only their names.
 _TUNING = re.compile(r"(HOROVOD|NCCL|OMPI_MCA|OMP|MXNET|TF|KMP|UCX|LIGHT)_|KIT_COMPRESSION$")
+# Open MPI's parameter with variables for all ranks: `A=1;B=2`.
+_ENV_LIST = "mca_base_env_list"
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -141,8 +143,30 @@ def _recorded(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
             }
             for name, facts in seen.items()
         ],
-        "settings": {"env": env, "mpi": {**asdict(spec.mpi), "args": list(spec.mpi.args)}},
+        "settings": {"env": env, "mpi": {**asdict(spec.mpi), "args": _without_values(spec.mpi.args)}},
     }
+
+
+def _without_values(args: Sequence[str]) -> list[str]:
+    """Return mpirun's arguments, with only the names of the variables that they set, as of those in `env:`."""
+    words = []
+    for before, word in zip(("", *args), args, strict=False):
+        if before == "-x":
+            words.append(_without_value(word))
+        elif before == _ENV_LIST:
+            words.append(";".join(_without_value(piece, most=1) for piece in word.split(";")))
+        elif word.startswith("-x"):
+            words.append("-x" + _without_value(word[2:]))
+        else:
+            words.append(word)
+    return words
+
+
+def _without_value(word: str, most: int | None = None) -> str:
+    """Return `NAME=(set)`, or the word if it is of a tuning variable. A word with more than `most` = may set others."""
+    name, sets, _ = word.partition("=")
+    known = _TUNING.match(name) and (most is None or word.count("=") <= most)
+    return f"{name}=(set)" if sets and not known else word
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
