@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 from kit.errors import InputError
 
 _LEAVE_OUT = "list it in .kitignore"
@@ -35,10 +38,14 @@ def changing(path: str) -> InputError:
     return InputError(f"{path} changes while kit reads it", hint=f"wait until nothing writes to it, or {_LEAVE_OUT}")
 
 
-def leads_out(path: str, target: str) -> InputError:
+def leads_out(top: str, path: str, target: str) -> InputError:
+    """Return the error for the link at `path` below the folder `top`. It has the line for .kitignore."""
+    # A pattern has another meaning for these letters. A backslash is escaped already, in text for a message.
+    line = "/" + re.sub(r"[*?\[]", r"\\\g<0>", path)
     return InputError(
-        f"the link {path} leads out of the code folder, to {target}",
-        hint=f"replace it by what it names, or {_LEAVE_OUT} and mount what it names with volumes: in kit.yaml",
+        f"the link {top}/{path} leads out of the code folder, to {target}",
+        hint=f"write {line} into .kitignore, without a slash at its end because it is a link, and mount what it names "
+        "with volumes: in kit.yaml; or replace the link by what it names",
     )
 
 
@@ -64,5 +71,15 @@ def no_repository(folder: str) -> InputError:
 
 def git_refused(folder: str, why: str) -> InputError:
     return InputError(
-        f"git cannot list the files of {folder}: {why}", hint=f"run git -C {folder} status, and do what it says"
+        f"git cannot list the files of {folder}: {why}",
+        hint=f"run git -C {shlex.quote(folder)} status, and do what it says",
+    )
+
+
+def closed_to_git(folder: str, why: str) -> InputError:
+    """Return the error for a folder inside that git cannot open. git looks into it before kit reads .kitignore."""
+    return InputError(
+        f"git cannot list the files of {folder}: {why}",
+        hint="make that folder readable for you, or list it in .gitignore or .git/info/exclude; .kitignore is not "
+        "enough here",
     )

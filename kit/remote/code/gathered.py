@@ -150,4 +150,4 @@ def _check(source: Repository, lines: Mapping[bytes, bytes]) -> None:
     links = {path: manifest.target_of(line) for path, line in lines.items() if line.startswith(b"l")}
     for path, target in links.items():
         if manifest.leads_out(path, target, links):
-            raise faults.leads_out(f"{source.shown}/{shown(path)}", shown(target))
+            raise faults.leads_out(source.shown, shown(path), shown(target))

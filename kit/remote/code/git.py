@@ -67,7 +67,7 @@ def listed(folder: Path) -> Listed | None:
             return None
         raise faults.git_refused(str(folder), errors.partition("\n")[0].removeprefix("fatal: "))
     if "could not open directory" in errors:
-        raise faults.git_refused(str(folder), errors.partition("\n")[0].removeprefix("warning: "))
+        raise faults.closed_to_git(str(folder), errors.partition("\n")[0].removeprefix("warning: "))
     items = tracked.stdout.split(b"\0")[:-1]
     others = new.stdout.split(b"\0")[:-1]
     if not items and not others and _git(folder, "check-ignore", "--quiet", ".").returncode == 0:

@@ -254,7 +254,7 @@ def _links(top: Path, at: int, rows: dict[bytes, Row]) -> dict[bytes, bytes]:
                 links[path] = os.readlink(path, dir_fd=at)
     for path, target in links.items():
         if manifest.leads_out(path, target, links):
-            raise faults.leads_out(_name(top, path), shown(target))
+            raise faults.leads_out(shown(os.fsencode(top)), shown(path), shown(target))
     return links
 
 

@@ -331,6 +331,21 @@ def test_a_link_that_leads_out(top: Path, target: str, in_git: bool) -> None:
     assert names(take(top)) == [".kitignore", "d/up", "d/x"]
 
 
+@pytest.mark.parametrize("name", ["data", "sub/data", "d[a]*?", "back\\slash", "#1"])
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+def test_a_linked_folder_can_be_left_out_with_the_line_of_the_hint(top: Path, name: str, in_git: bool) -> None:
+    """The line of .gitignore, with a slash at its end, fits no link."""
+    write(top, {"train.py": "1", ".kitignore": f"{name}/\n"})
+    (top / name).parent.mkdir(exist_ok=True)
+    (top / name).symlink_to("/mnt/imagenet")
+    if in_git:
+        repository(top)
+    hint = refused(top, "leads out of the code folder, to /mnt/imagenet").hint or ""
+    line = hint.removeprefix("write ").partition(" into .kitignore, without a slash at its end")[0]
+    (top / ".kitignore").write_text(f"{line}\n")
+    assert {".kitignore", "train.py"} <= set(names(take(top))) <= {".kitignore", "train.py", "sub"}
+
+
 @pytest.mark.parametrize("target", ["missing", "../project/d", "d/up/d/x", "bad"])
 def test_a_link_within_the_folder_by_its_name(top: Path, target: str) -> None:
     write(top, {"d/x": "1"})
@@ -341,6 +356,24 @@ def test_a_link_within_the_folder_by_its_name(top: Path, target: str) -> None:
         refused(top, "leads out")
     else:
         assert names(take(top)) == ["bad", "d/up", "d/x"]
+
+
+def test_a_folder_that_git_cannot_open(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git reports it before .kitignore counts, and git status says nothing more."""
+    write(top, {"train.py": "1", ".kitignore": "pg/\n"})
+    repository(top)
+    real = history._git
+
+    def refusing(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+        done = real(folder, *words)
+        if "--others" in words:
+            done.stderr = b"warning: could not open directory 'pg/': Permission denied\n"
+        return done
+
+    monkeypatch.setattr(history, "_git", refusing)
+    hint = refused(top, "could not open directory 'pg/': Permission denied").hint or ""
+    assert ".git/info/exclude" in hint
+    assert "git status" not in hint
 
 
 def make_socket(path: Path) -> None:
