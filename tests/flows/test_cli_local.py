@@ -11,7 +11,7 @@ import pytest
 
 import kit.flows.run.local as flow
 from kit.config.validate import spec_from
-from kit.errors import InputError, Interrupted, NotReadyError, StepError
+from kit.errors import InputError, Interrupted, KitError, NotReadyError, StepError
 from kit.events import Note, Reporter, Silent, Warned
 from kit.model.image import ImageContent
 from kit.model.launch import RunRequest
@@ -264,6 +264,23 @@ def test_a_run_without_code_has_folders_for_what_it_makes(tmp_path: Path) -> Non
     assert [path.name for path in Path(result.made).iterdir()] == ["output"]
     engine.ranks = lambda run: None
     assert local(ClusterSpec(), RunRequest(), engine, tmp_path).made == ""
+
+
+def test_a_folder_that_you_may_only_read(code: ClusterSpec) -> None:
+    """Without code, the ranks have no folder for what they make. With code, kit says what to do."""
+    engine, reporter = FakeEngine(), Remembering()
+    # As a folder that may not be written to: root may write to all.
+    (folder_of(code) / ".kit").write_text("")
+    result = local(ClusterSpec(), RunRequest(command=("nvidia-smi",)), engine, folder_of(code), reporter)
+    (container,) = engine.ran
+    assert (result.exit_code, result.made, result.argv) == (engine.code, "", container.argv)
+    assert "KIT_OUTPUT_DIR" not in container.env
+    assert container.volumes == ()
+    (warning,) = [event for event in reporter.events if isinstance(event, Warned)]
+    assert warning.text.startswith("what the run makes is not kept: the working folder cannot be made in ")
+    with pytest.raises(KitError, match="cannot be made in") as caught:
+        local(code, RunRequest(), engine, folder_of(code))
+    assert "kit local --code none" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("uid", [0, 1234])

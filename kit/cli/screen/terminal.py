@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from kit.cli.screen.live import LiveLine
@@ -86,6 +87,11 @@ class Terminal:
     def _columns(self, stream: TextIO) -> int | None:
         if not self.is_terminal(stream):
             return None
+        # shutil knows the variable, and otherwise asks stdout, which may be another terminal or none.
+        if not os.environ.get("COLUMNS"):
+            with suppress(OSError, ValueError):
+                if columns := os.get_terminal_size(stream.fileno()).columns:
+                    return columns
         import shutil  # noqa: PLC0415
 
         return shutil.get_terminal_size().columns

@@ -54,7 +54,8 @@ def local(
     """Run `request.np` ranks (default: one for each share of `request.gpus`; else slots of kit.yaml, or 1).
 
     `exit_code` is the job's. A dry run needs no engine. The run has a new folder in `folder`. With code, the ranks
-    start in a copy of the snapshot there. What they make stays.
+    start in a copy of the snapshot there. What they make stays. If the folder cannot be made, a run without code does
+    without it.
 
     Raises NotReadyError if the engine lacks the image, and Interrupted after Ctrl-C, when the container is gone.
     """
@@ -97,15 +98,15 @@ def local(
     with _ready(spec, image, engine) as ready:
         gpus = _gpus(wish, ready, reporter)
         data = _data(spec, ready, reporter)
-        if code is None and (not ready.is_here or ":" in str(run_folder)):
-            # The engine cannot mount a folder for what the ranks make, so they have none.
+        plan, made = replace(container(run_folder, data), gpus=gpus), None
+        # Without code, the engine may be unable to mount a folder for what the ranks make. Then they have none.
+        if code or (ready.is_here and ":" not in str(run_folder)):
+            made = _run_in_folder(plan, code, run_folder, ready, reporter, tagged=request.tag_output)
+        if made is None:
             plan = replace(container(None, data), gpus=gpus)
-            exit_code, made = ready.run(plan, reporter, tagged=request.tag_output), ""
-        else:
-            plan = replace(container(run_folder, data), gpus=gpus)
-            exit_code, made = _run_in_folder(plan, code, run_folder, ready, reporter, tagged=request.tag_output)
+            made = ready.run(plan, reporter, tagged=request.tag_output), ""
     seconds = time.monotonic() - start
-    return LocalResult(image=image, argv=plan.argv, exit_code=exit_code, seconds=seconds, made=made)
+    return LocalResult(image=image, argv=plan.argv, exit_code=made[0], seconds=seconds, made=made[1])
 
 
 def _gpus(wish: LocalGpus | None, engine: ContainerEngine, reporter: Reporter) -> LocalGpus | None:
@@ -152,9 +153,12 @@ def _run_in_folder(
     reporter: Reporter,
     *,
     tagged: bool,
-) -> tuple[int, str]:
-    """Run with a folder, and a copy of the code. Return the exit code, and the folder with what the run made, or ''."""
-    from kit.remote.code.working import RunFolder  # noqa: PLC0415
+) -> tuple[int, str] | None:
+    """Run with a folder, and a copy of the code. Return the exit code, and the folder with what the run made, or ''.
+
+    Without code, warn and return None if the folder cannot be made: nothing has run then.
+    """
+    from kit.remote.code.working import CannotMake, RunFolder  # noqa: PLC0415
 
     if not engine.is_here:
         from kit.remote.machine import docker_context  # noqa: PLC0415  (only for this error)
@@ -170,7 +174,14 @@ def _run_in_folder(
             hint="rename the folder, or run without code: kit local --code none",
         )
     run_folder = RunFolder(folder)
-    _seed(run_folder, code)
+    try:
+        _seed(run_folder, code)
+    except CannotMake as error:
+        if code:
+            raise
+        hint = "to keep it, start kit in a folder that you can write to"
+        reporter.report(Warned(text=f"what the run makes is not kept: {error.message}", hint=hint))
+        return None
     user = container.env.get(fence.USER, "")
     made = given = False
     try:

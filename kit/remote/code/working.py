@@ -21,6 +21,10 @@ _CHUNK = 1 << 20
 _Seeded = tuple[int, int]
 
 
+class CannotMake(KitError):
+    """The folder of a run cannot be made here, such as below a folder that you may only read."""
+
+
 class RunFolder:
     """A new folder for one local run, in which only you can look. `settle` removes what the run has not made."""
 
@@ -34,7 +38,7 @@ class RunFolder:
     def seed(self, snapshot: Snapshot | None) -> None:
         """Make the folders, and copy the snapshot. Raises Changed if a file is no longer what the snapshot has.
 
-        Raises KitError, and leaves nothing, if the disk is full.
+        Raises KitError, and leaves nothing, if the disk is full, and CannotMake if the folders cannot be made.
         """
         try:
             _ignored_by_git(self.folder.parent.parent)
@@ -125,8 +129,9 @@ def _ignored_by_git(folder: Path) -> None:
 
 
 def _cannot(folder: Path, error: OSError) -> KitError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    why = "no space left" if full else error.strerror or str(error)
-    return KitError(
-        f"the working folder cannot be made in {folder}: {why}", hint="free space there, or run without: --code none"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return KitError(f"the working folder cannot be made in {folder}: no space left", hint="free space there")
+    return CannotMake(
+        f"the working folder cannot be made in {folder}: {error.strerror or error}",
+        hint="copy the folder to one that you can write to, or run without code: kit local --code none",
     )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import pty
 import re
+import struct
+import termios
 
 import pytest
 
@@ -126,3 +131,19 @@ def test_an_object_is_a_whole_line() -> None:
         reporter.report(event)
     assert out.getvalue().count("\n") == 1
     assert '"text": "20%"' in out.getvalue()
+
+
+@pytest.mark.parametrize(("columns", "cells"), [(50, 49), (200, 199), (0, 79)])
+def test_a_bar_has_the_width_of_the_stream_that_shows_it(
+    columns: int, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `kit run … | tee log`: stdout is a pipe, and has no width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    controller, screen_end = pty.openpty()
+    with open(controller, "rb", buffering=0) as shown, open(screen_end, "w") as err:  # noqa: PTH123  (descriptors)
+        fcntl.ioctl(screen_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        terminal = Terminal(out=io.StringIO(), err=err, environ={}, no_color=True)
+        terminal.show_unfinished(err, "=" * 300, "0")
+        assert terminal.told_width == (columns or 80)
+        assert shown.read(1000).count(b"=") in (cells, cells - 1)

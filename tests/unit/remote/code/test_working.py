@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from kit.errors import KitError
 from kit.remote.code.pack import Changed
 from kit.remote.code.snapshot import take
-from kit.remote.code.working import RunFolder
+from kit.remote.code.working import CannotMake, RunFolder
 
 
 @pytest.fixture
@@ -78,9 +79,23 @@ def test_a_file_that_has_changed_since(top: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(top: Path, tmp_path: Path) -> None:
     (tmp_path / ".kit").write_text("a file")
-    with pytest.raises(KitError, match="the working folder cannot be made in") as error:
+    with pytest.raises(CannotMake, match="the working folder cannot be made in") as error:
         RunFolder(tmp_path / ".kit" / "runs" / "r1").seed(take(top))
-    assert error.value.hint == "free space there, or run without: --code none"
+    hint = "copy the folder to one that you can write to, or run without code: kit local --code none"
+    assert error.value.hint == hint
+
+
+def test_a_full_disk_is_another_error(top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, files = RunFolder(tmp_path / ".kit" / "runs" / "r1"), take(top)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(KitError, match="cannot be made in .*: no space left") as error:
+        run.seed(files)
+    assert type(error.value) is KitError
+    assert error.value.hint == "free space there"
 
 
 def test_files_of_root_are_noticed(top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
