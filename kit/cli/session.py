@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,9 @@ class Session:
     terminal: Terminal
     reporter: Progress
     environ: Mapping[str, str]
+    # By path. A pipe such as that of kit --hosts <(COMMAND) is empty when it is read again.
+    _texts: dict[Path, str | None] = field(default_factory=dict, init=False, repr=False)
+    _warnings: set[str] = field(default_factory=set, init=False, repr=False)
 
     @property
     def json(self) -> bool:
@@ -48,9 +51,10 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        from kit.config.paths import whole  # noqa: PLC0415
+        from kit.config.paths import expanded, whole  # noqa: PLC0415
 
-        folder = Path(self.args.folder or os.curdir)
+        # A shell leaves the ~ of --folder=~/x alone.
+        folder = expanded(self.args.folder or os.curdir)
         whole(folder)
         return folder
 
@@ -64,13 +68,16 @@ class Session:
         """Read both files. `fixed` are settings that this verb needs, whatever flags and kit.yaml say."""
         from kit.config import settings  # noqa: PLC0415  (YAML: only for verbs that need it)
 
-        return settings.load(
+        values = settings.load(
             self.folder,
             hosts_flag=self.args.hosts_file,
             config_flag=self.args.config_file,
             flags=self.overrides() | dict(fixed or {}),
             environ=self.environ,
+            text_of=self._text_of,
         )
+        self._warn_of_kit_yaml_above()
+        return values
 
     def context(self, fixed: Mapping[str, object] | None = None) -> Context:
         from kit.flows.context import open_context  # noqa: PLC0415  (fabric)
@@ -82,9 +89,34 @@ class Session:
         """Return kit.yaml with flags and environment applied, without reading the hosts file."""
         from kit.config import settings  # noqa: PLC0415
 
-        return settings.load_spec(
-            self.folder, config_flag=self.args.config_file, flags=self.overrides(), environ=self.environ
+        spec = settings.load_spec(
+            self.folder,
+            config_flag=self.args.config_file,
+            flags=self.overrides(),
+            environ=self.environ,
+            text_of=self._text_of,
         )
+        self._warn_of_kit_yaml_above()
+        return spec
+
+    def _text_of(self, path: Path) -> str | None:
+        """Return the text of a file as it was when this command first read it, or None if there was none."""
+        from kit.config.text import text_of  # noqa: PLC0415
+
+        if path not in self._texts:
+            self._texts[path] = text_of(path)
+        return self._texts[path]
+
+    def _warn_of_kit_yaml_above(self) -> None:
+        """Warn once if kit goes on with defaults in a folder of a project."""
+        from kit.config import settings  # noqa: PLC0415
+        from kit.events import Warned  # noqa: PLC0415
+
+        command = settings.passed_over(self.folder, config_flag=self.args.config_file, environ=self.environ)
+        if command and command not in self._warnings:
+            self._warnings.add(command)
+            text = "there is no kit.yaml in this folder, so kit uses the defaults; the folder above has one"
+            self.reporter.report(Warned(text=text, hint=f"to use it: {command}"))
 
     def confirms(self, question: str | Callable[[], str]) -> bool:
         """Return whether you agree. --yes and --json agree, and so does a kit without a terminal."""

@@ -27,7 +27,7 @@ from kit.model.host import Inventory
 from kit.model.spec import NO_CODE, ClusterSpec
 from kit.model.values import replace
 
-__all__ = ["Settings", "load", "load_hosts", "load_spec", "select_hosts", "variables"]
+__all__ = ["Settings", "load", "load_hosts", "load_spec", "passed_over", "select_hosts", "variables"]
 
 HOSTS_VARIABLE = "KIT_HOSTS"
 CONFIG_VARIABLE = "KIT_CONFIG"
@@ -37,6 +37,8 @@ _CONFIG_NAMES = ("kit.yml",)
 _PATHS = ("ssh.key", "ssh.known_hosts", "image.wheels", "code", "requirements")
 
 _Read = TypeVar("_Read")
+# Returns the text of a file, or None if there is no file.
+Text = Callable[[Path], "str | None"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ def load(
     config_flag: str | Path | None = None,
     flags: Mapping[str, object],
     environ: Mapping[str, str],
+    text_of: Text = text_of,
 ) -> Settings:
     """Return the settings of a verb that needs hosts.
 
@@ -62,8 +65,11 @@ def load(
     apply; a missing hosts file is an error. Raises InputError, or InputErrors with the problems of both files.
     """
     problems: list[InputError] = []
-    inventory = _attempt(problems, lambda: load_hosts(folder, hosts_flag=hosts_flag, environ=environ))
-    spec = _attempt(problems, lambda: _load_spec(folder, config_flag, flags=flags, environ=environ, on_vms=True))
+    inventory = _attempt(problems, lambda: load_hosts(folder, hosts_flag=hosts_flag, environ=environ, text_of=text_of))
+    spec = _attempt(
+        problems,
+        lambda: _load_spec(folder, config_flag, flags=flags, environ=environ, on_vms=True, text_of=text_of),
+    )
     if inventory is None or spec is None:
         raise problems[0] if len(problems) == 1 else InputErrors(problems)
     return Settings(inventory=_without_logins(inventory, flags, environ), spec=spec, folder=folder)
@@ -86,17 +92,22 @@ def _without_logins(inventory: Inventory, flags: Mapping[str, object], environ: 
     return replace(inventory, hosts=tuple(hosts))
 
 
-def load_hosts(folder: Path, *, hosts_flag: str | Path | None = None, environ: Mapping[str, str]) -> Inventory:
+def load_hosts(
+    folder: Path, *, hosts_flag: str | Path | None = None, environ: Mapping[str, str], text_of: Text = text_of
+) -> Inventory:
     """Read the hosts file of the flag, KIT_HOSTS or the folder. Raises InputError or InputErrors."""
     named = str(hosts_flag) if hosts_flag else environ.get(HOSTS_VARIABLE, "")
     path = expanded(named) if named else folder / "hosts"
     text = text_of(path)
     if text is None:
+        _refuse_link_to_nowhere(path)
         if not named:
             _refuse_other_names(path, _HOSTS_NAMES)
+        hint = "`kit init` writes one for you to fill in; `kit lab up` makes a cluster on this machine to try kit"
+        above = None if named else _above(folder, path.name)
         raise InputError(
             f"there is no hosts file {shown(str(path))}",
-            hint="`kit init` writes one for you to fill in; `kit lab up` makes a cluster on this machine to try kit",
+            hint=f"the folder above has one: {_command_in(above.parent)}; {hint}" if above else hint,
             file=str(path),
         )
     inventory = parse_hosts(text, source=str(path))
@@ -113,9 +124,35 @@ def load_spec(
     config_flag: str | Path | None = None,
     flags: Mapping[str, object],
     environ: Mapping[str, str],
+    text_of: Text = text_of,
 ) -> ClusterSpec:
     """Return the spec for a verb that needs no hosts. Parameters and errors are those of `load`."""
-    return _load_spec(folder, config_flag, flags=flags, environ=environ, on_vms=False)
+    return _load_spec(folder, config_flag, flags=flags, environ=environ, on_vms=False, text_of=text_of)
+
+
+def passed_over(folder: Path, *, config_flag: str | Path | None = None, environ: Mapping[str, str]) -> str:
+    """Return the command that reads the kit.yaml of the folder above, or '' if `folder` needs none.
+
+    It needs one if it seems to be a part of that project: nobody named a kit.yaml, and it has neither of the files.
+    """
+    if config_flag or environ.get(CONFIG_VARIABLE):
+        return ""
+    if any(os.path.lexists(folder / name) for name in ("hosts", "kit.yaml")):
+        return ""
+    above = _above(folder, "kit.yaml")
+    return _command_in(above.parent) if above else ""
+
+
+def _above(folder: Path, name: str) -> Path | None:
+    """Return the file of this name in the folder above, or None if it is missing."""
+    path = Path(os.pardir, name) if folder == Path() else whole(folder).parent / name
+    return path if os.path.isfile(path) else None  # noqa: PTH113  (an unreadable folder is no error here)
+
+
+def _command_in(folder: Path) -> str:
+    import shlex  # noqa: PLC0415  (only for a message)
+
+    return f"kit -C {shlex.quote(str(folder))} …"
 
 
 def _load_spec(
@@ -125,11 +162,14 @@ def _load_spec(
     flags: Mapping[str, object],
     environ: Mapping[str, str],
     on_vms: bool,
+    text_of: Text,
 ) -> ClusterSpec:
     """Return the spec. `on_vms`: its volumes are mounted on VMs, which do not have the folders of this machine."""
     named = str(config_flag) if config_flag else environ.get(CONFIG_VARIABLE, "")
     path = expanded(named) if named else folder / "kit.yaml"
     text = text_of(path)
+    if text is None:
+        _refuse_link_to_nowhere(path)
     if text is None and named:
         raise InputError(
             f"there is no file {shown(str(path))}",
@@ -155,6 +195,17 @@ def _check_known_hosts(path: Path) -> None:
         raise InputError(
             f"ssh.known_hosts: {shown(str(path))} is not a file",
             hint="name the file with the host keys of the VMs, or remove the setting",
+        )
+
+
+def _refuse_link_to_nowhere(path: Path) -> None:
+    """Raise InputError for a link whose file is missing. It is no missing file: defaults would be another cluster."""
+    if path.is_symlink():
+        target = os.readlink(path)  # noqa: PTH115  (the text)
+        raise InputError(
+            f"is a link to {shown(target)}, which does not exist",
+            hint="mount or restore what it leads to, or remove the link",
+            file=str(path),
         )
 
 

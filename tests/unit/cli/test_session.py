@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -114,3 +115,40 @@ def test_a_current_folder_that_was_deleted_is_no_bug(tmp_path: Path, monkeypatch
     assert session(folder=str(tmp_path)).settings().inventory.hosts[0].key == str(tmp_path / "k")
     with pytest.raises(InputError, match="the current folder no longer exists"):
         session(folder=str(tmp_path), code="src").settings()
+
+
+@pytest.mark.parametrize("piped", ["hosts_file", "config_file"])
+def test_a_command_reads_each_file_once(tmp_path: Path, piped: str) -> None:
+    """A pipe, as in kit --hosts <(COMMAND), is empty when it is read again. An empty kit.yaml means defaults."""
+    (tmp_path / "hosts").write_text("10.0.0.1 name=gpu1\n")
+    (tmp_path / "kit.yaml").write_text("name: prod\nbuilder: head\n")
+    path = tmp_path / ("hosts" if piped == "hosts_file" else "kit.yaml")
+    readable, writable = os.pipe()
+    with open(readable, "rb"), open(writable, "wb", buffering=0) as pipe:  # noqa: PTH123  (descriptors)
+        pipe.write(path.read_bytes())
+        pipe.close()
+        path.unlink()
+        one = session(folder=str(tmp_path), **{piped: f"/dev/fd/{readable}"})
+        specs = [one.spec(), one.settings().spec, one.spec(), one.settings().spec]
+        assert {(spec.name, spec.builder) for spec in specs} == {("prod", "head")}
+        assert [host.name for host in one.settings().inventory.hosts] == ["gpu1"]
+
+
+def test_the_folder_may_be_below_your_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell does not replace the ~ of --folder=~/x."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert session(folder="~/x").folder == tmp_path / "x"
+
+
+def test_a_kit_yaml_of_the_folder_above_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kit.yaml").write_text("name: prod\n")
+    (tmp_path / "src").mkdir()
+    monkeypatch.chdir(tmp_path / "src")
+    one = session()
+    assert [one.spec().name, one.spec().name] == ["kit", "kit"]
+    assert isinstance(one.terminal.err, io.StringIO)
+    assert one.terminal.err.getvalue().count("kit -C .. …") == 1
+    named = session(config_file="../kit.yaml")
+    assert named.spec().name == "prod"
+    assert isinstance(named.terminal.err, io.StringIO)
+    assert named.terminal.err.getvalue() == ""

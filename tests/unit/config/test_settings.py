@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.config.fields import settings
-from kit.config.settings import load, load_hosts, load_spec, variables
+from kit.config.settings import load, load_hosts, load_spec, passed_over, variables
 from kit.errors import InputError, InputErrors
 from kit.model.spec import ClusterSpec
 
@@ -320,3 +321,40 @@ def test_what_swarm_cannot_do_is_refused_with_its_line(folder: Path, volume: str
 def test_what_swarm_can_do(folder: Path, volume: str) -> None:
     (folder / "kit.yaml").write_text(f"orchestrator: swarm\nvolumes: ['{volume}']\n")
     assert load_spec(folder, flags={}, environ={}).orchestrator == "swarm"
+
+
+@pytest.mark.parametrize("name", ["hosts", "kit.yaml"])
+@pytest.mark.parametrize("named", [False, True], ids=["default", "named"])
+def test_a_link_to_nowhere_is_no_missing_file(folder: Path, name: str, named: bool) -> None:
+    """Defaults would mean another cluster than that of the kit.yaml on a share that is not mounted."""
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("/mnt/share/missing")
+    flag: dict[str, Any] = {"hosts_flag" if name == "hosts" else "config_flag": str(folder / name)} if named else {}
+    with pytest.raises(InputError, match="is a link to '/mnt/share/missing', which does not exist") as caught:
+        load(folder, flags={}, environ={}, **flag)
+    assert caught.value.file == str(folder / name)
+
+
+def test_hosts_of_the_folder_above_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "src dir").mkdir()
+    (folder / "hosts").write_text("10.0.0.1\n")
+    with pytest.raises(InputError, match="there is no hosts file") as caught:
+        load_hosts(folder / "src dir", environ={})
+    assert (caught.value.hint or "").startswith(f"the folder above has one: kit -C {folder} …; ")
+    monkeypatch.chdir(folder / "src dir")
+    with pytest.raises(InputError, match="there is no hosts file") as caught:
+        load_hosts(Path(), environ={})
+    assert (caught.value.hint or "").startswith("the folder above has one: kit -C .. …; ")
+
+
+def test_kit_yaml_of_the_folder_above(folder: Path) -> None:
+    """A folder with hosts is a project of its own, and wants the defaults."""
+    (folder / "kit.yaml").write_text("name: prod\n")
+    below = folder / "src"
+    below.mkdir()
+    assert passed_over(below, environ={}) == f"kit -C {folder} …"
+    assert passed_over(below, environ={"KIT_CONFIG": "x.yaml"}) == ""
+    assert passed_over(below, config_flag="x.yaml", environ={}) == ""
+    (below / "hosts").touch()
+    assert passed_over(below, environ={}) == ""
+    assert passed_over(folder, environ={}) == ""
