@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kit.config.setting import as_yaml
 from kit.config.yaml import load_spec, read
-from kit.errors import InputError
+from kit.errors import InputError, InputErrors
 
 # kit tune writes this line before each of its settings, and replaces only settings that have it.
 MARK = "# kit tune: "
@@ -151,7 +151,14 @@ def _check(before: str, after: str, new: Sequence[NewSetting], source: str) -> N
             continue
         section = wanted.get(setting.section) or {}
         wanted[setting.section] = {**section, setting.key: setting.value} if isinstance(section, dict) else section
-    if read(after, source=source).data != wanted:
+    try:
+        same = read(after, source=source).data == wanted
+        if same:
+            load_spec(after, source=source)
+    except InputErrors:
+        load_spec(before, source=source)
+        # The errors have lines of `after`, which no file has.
+        same = False
+    if not same:
         lines = ", ".join(f"{setting.section}.{setting.key}".lstrip(".") + f": {setting.value}" for setting in new)
         raise InputError("kit tune cannot add to this file safely", hint=f"add by hand: {lines}", file=source)
-    load_spec(after, source=source)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kit.cli.text.tune import text
 from kit.config.yaml import load_spec
-from kit.errors import HostsFailed, InputError, Interrupted, NotReadyError, StepError
+from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, NotReadyError, StepError
 from kit.events import OutputLine, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.context import Context
@@ -191,10 +192,20 @@ def test_a_word_with_a_blank_stays_one_word(bed: Bed, perf: Perf) -> None:
     assert load_spec(bed.file.read_text(), source="kit.yaml").mpi.args[:3] == ("-x", "NOTE=a b", "--mca")
 
 
-def test_a_file_that_cannot_be_edited_loses_no_measurement(bed: Bed, perf: Perf) -> None:
-    bed.file.write_text(KIT_YAML + "env: {A: b,\n  C: d}\n")
-    with pytest.raises(InputError, match="env is not written as KEY: VALUE lines") as caught:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (KIT_YAML + "env: {A: b,\n  C: d}\n", "env is not written as KEY: VALUE lines"),
+        (json.dumps(yaml.safe_load(KIT_YAML)), "kit tune cannot add to this file safely"),
+        (KIT_YAML + "...\n", "kit tune cannot add to this file safely"),
+    ],
+)
+def test_a_file_that_cannot_be_edited_loses_no_measurement(bed: Bed, perf: Perf, text: str, message: str) -> None:
+    bed.file.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
         bed.tune(perf)
+    # For several problems, kit prints those alone, and not the hint of all.
+    assert not isinstance(caught.value, InputErrors)
     assert "measured: " in str(caught.value.hint)
     assert "env.OMP_NUM_THREADS: 4" in str(caught.value.hint)
 
