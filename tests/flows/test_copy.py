@@ -14,6 +14,7 @@ from kit.events import HostDone
 from kit.flows.cluster.copy import copy
 from kit.flows.context import Context
 from kit.model.results import Copied, PullResult
+from kit.model.values import replace
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 
@@ -178,6 +179,36 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(
 def test_words_that_are_no_copy(context: Context, here: Path, source: str, target: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         copy(context, source, target, vm=True, here=here)
+
+
+@pytest.mark.parametrize("word", ["fd00::1", "[fd00::1]", "FD00::1"])
+def test_an_ipv6_address_names_its_host(context: Context, far: Path, here: Path, word: str) -> None:
+    first, second = context.inventory.hosts
+    hosts = replace(context.inventory, hosts=(first, replace(second, address="fd00::1")))
+    result = pulled(replace(context, inventory=hosts), f"{word}:{far}/tree/a", ".", here)
+    assert [host.host for host in result.hosts] == ["gpu2"]
+    assert (here / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "right"), [("gpu1:a", "gpu1:/PATH"), ("fd00::1:a", "HOST:/PATH"), ("gpu1:", "gpu1:/PATH")]
+)
+def test_the_hint_names_no_other_host(context: Context, here: Path, word: str, right: str) -> None:
+    with pytest.raises(InputError, match="has no whole path") as error:
+        copy(context, word, ".", vm=True, here=here)
+    assert error.value.hint == f"write {right}"
+
+
+def test_a_full_disk_promises_nothing(context: Context, far: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unlike kit pull, kit cp keeps no parts."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StepError, match="no space left on this machine") as error:
+        pulled(context, f"gpu1:{far}/tree/a", ".", here)
+    assert error.value.hint == "free some space, then run the same again"
 
 
 def test_what_the_host_lacks_is_reported(context: Context, here: Path) -> None:

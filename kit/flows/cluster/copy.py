@@ -49,12 +49,19 @@ def copy(context: Context, source: str, target: str, *, vm: bool, here: Path) ->
 
 def _place(context: Context, word: str) -> Place | None:
     """Return the place on hosts that a word names, or None for a path of this machine."""
-    hosts, colon, path = word.partition(":")
-    if not colon or not hosts or "/" in hosts:
+    before, colon, _ = word.partition(":")
+    if not colon or not before or "/" in before:
         return None
-    if not path.startswith("/"):
-        raise InputError(f"'{word}' has no whole path after the colon", hint=f"write {hosts}:/PATH")
-    return Place(hosts=select_hosts(context.inventory, hosts).hosts, path=path)
+    # An IPv6 address has colons, too. scp wants brackets around it.
+    hosts, colon, path = word.partition(":/")
+    if not colon or "/" in hosts:
+        raise InputError(
+            f"'{word}' has no whole path after the colon",
+            hint=f"write {before if word.count(':') == 1 else 'HOST'}:/PATH",
+        )
+    if ":" in hosts and hosts.startswith("[") and hosts.endswith("]"):
+        hosts = hosts[1:-1]
+    return Place(hosts=select_hosts(context.inventory, hosts).hosts, path=f"/{path}")
 
 
 def _command(context: Context, host: Host, *, vm: bool) -> far.Command:

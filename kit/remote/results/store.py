@@ -193,7 +193,9 @@ class Store:
 
     def _failed(self, path: Path, error: OSError) -> HomeError:
         if error.errno in _FULL:
-            hint = "free some space, then run the same again: kit continues where it stopped"
+            # Only a pull keeps its parts.
+            continues = ": kit continues where it stopped" if self._parts.name == PARTS else ""
+            hint = f"free some space, then run the same again{continues}"
             return HomeError(f"no space left on this machine for {path}", hint=hint)
         hint = "choose another folder, or check its permissions"
         return HomeError(f"{path} cannot be written: {error.strerror}", hint=hint)
