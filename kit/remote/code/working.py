@@ -13,6 +13,7 @@ from kit.errors import KitError
 from kit.model import names
 from kit.model.code import Snapshot
 from kit.remote.code.pack import changed
+from kit.remote.machine import ignored
 from kit.remote.ship.porter import manifest
 
 _CHUNK = 1 << 20
@@ -41,7 +42,7 @@ class RunFolder:
         Raises KitError, and leaves nothing, if the disk is full, and CannotMake if the folders cannot be made.
         """
         try:
-            _ignored_by_git(self.folder.parent.parent)
+            ignored.ignore(self.folder.parent.parent)
             self.folder.mkdir(mode=0o700, parents=True)
             if snapshot is not None:
                 self._folders.add(self.work)
@@ -119,13 +120,6 @@ def _copied(source: bytes, path: Path, mode: int) -> str:
             digest.update(chunk)
             out.write(chunk)
     return digest.hexdigest()
-
-
-def _ignored_by_git(folder: Path) -> None:
-    """Let git ignore kit's folder, which a project's own .gitignore may not name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
-        file.write("*\n")
 
 
 def _cannot(folder: Path, error: OSError) -> KitError:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kit.errors import InputError, StepError, UnreachableError
+from kit.remote.machine import ignored
 from kit.remote.machine.cache import make
 from kit.remote.machine.regular import read_regular
 
@@ -33,11 +35,13 @@ def make_key(folder: Path, lab: str) -> str:
     """Create the login key (0600) if it is missing. Return its public half as one line without a newline."""
     path = key_path(folder)
     try:
+        make(path.parent)
+        # git add . must not take the key.
+        ignored.ignore(path.parent.parent)
         if path.exists():
             private = serialization.load_ssh_private_key(path.read_bytes(), password=None)
         else:
             private = Ed25519PrivateKey.generate()
-            make(path.parent)
             pem = private.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
             )
@@ -95,11 +99,10 @@ def remove(path: Path) -> bool:
 
 def remove_empty(folder: Path) -> None:
     """Remove the lab's folders below `folder` if they are empty."""
-    for path in (lab_folder(folder), lab_folder(folder).parent):
-        try:
-            path.rmdir()
-        except OSError:
-            return
+    path = lab_folder(folder)
+    with suppress(OSError):
+        path.rmdir()
+        ignored.remove_empty(path.parent)
 
 
 def engine_version(folder: Path, address: str, user: str, *, timeout_s: int = 5) -> str | None:
