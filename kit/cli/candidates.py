@@ -16,12 +16,16 @@ FOLDERS = (":folders",)
 
 
 class Place(NamedTuple):
-    """Where the words are wanted: the text so far, the folder of the two files, the hosts file, the environment."""
+    """Where the words are wanted: the text so far, the folder of the two files, the files, the environment.
+
+    `config_file` is None if no flag names one.
+    """
 
     text: str
     folder: Path
     hosts_file: Path
     environ: Mapping[str, str]
+    config_file: str | None = None
 
 
 def files(_place: Place) -> Iterable[str]:
@@ -59,7 +63,7 @@ def data(place: Place) -> Iterable[str]:
     """Return the data sets of kit.yaml."""
     from kit.config import settings  # noqa: PLC0415
 
-    spec = settings.load_spec(place.folder, config_flag=None, flags={}, environ=place.environ)
+    spec = settings.load_spec(place.folder, config_flag=place.config_file, flags={}, environ=place.environ)
     return [one.name for one in spec.data]
 
 

@@ -110,4 +110,5 @@ def _place(text: str, walk: Walk, environ: Mapping[str, str]) -> candidates.Plac
     folder = Path(given.get("folder") or ".").expanduser()
     named = given.get("hosts_file") or environ.get(_HOSTS_VARIABLE)
     hosts_file = Path(named).expanduser() if named else folder / "hosts"
-    return candidates.Place(text=text, folder=folder, hosts_file=hosts_file, environ=environ)
+    config_file = given.get("config_file")
+    return candidates.Place(text=text, folder=folder, hosts_file=hosts_file, environ=environ, config_file=config_file)

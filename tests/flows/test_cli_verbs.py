@@ -242,7 +242,7 @@ VERBS: list[Row] = [
     (["image", "build", "-f"], "build_image", (ClusterSpec(),), {"force": True, "consent": ANY},
      "kit:cpu-0123  1.87 GB", 0),
     (["image", "sbom"], "sbom", (ClusterSpec(),), {"environ": {}}, '{"bomFormat": "CycloneDX"}\n', 0),
-    (["image", "sbom", "-o", "a.json"], "save", (SBOM, Path("a.json")), {},
+    (["-C", "sub", "image", "sbom", "-o", "a.json"], "save", (SBOM, Path("a.json")), {},
      "a.json: 2 Debian packages, 3 Python packages, 4 files of kit\nnot listed, because it is not readable: a/b\n", 0),
     (["image", "sbom", "--builder", "head"], "sbom_on_head", (), {"environ": {}}, "from the job\n{", 0),
     (["deploy"], "deploy", (), {"dry_run": False, "force": False, "look": None},

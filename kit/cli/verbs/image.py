@@ -68,6 +68,7 @@ def image_sbom(session: Session) -> int:
     import json
 
     from kit.cli.text import image as text
+    from kit.config.paths import expanded
     from kit.flows.image.sbom import save, sbom, sbom_on_head
 
     spec = session.spec()
@@ -77,7 +78,7 @@ def image_sbom(session: Session) -> int:
         result = sbom(spec, reporter=session.reporter, environ=session.environ)
     name = session.args.file
     if name is not None:
-        save(result, session.folder / name)
+        save(result, expanded(name))
     document = None if name is not None else json.loads(result.document)
     value = {
         "tag": result.tag,

@@ -17,15 +17,14 @@ MINUTES = 5.0
 
 
 def tune(session: Session) -> int:
-    from pathlib import Path
-
     from kit.cli.text import tune as text
+    from kit.config.paths import expanded
     from kit.config.settings import CONFIG_VARIABLE
     from kit.flows.tune.tune import TuneRequest, tune
 
     args = session.args
     named = args.config_file or session.environ.get(CONFIG_VARIABLE, "")
-    file = Path(named).expanduser() if named else session.folder / "kit.yaml"
+    file = expanded(named) if named else session.folder / "kit.yaml"
     request = TuneRequest(
         file=file, minutes=args.minutes or MINUTES, dry_run=args.dry_run, force=args.force, fp16=args.fp16, now=args.now
     )

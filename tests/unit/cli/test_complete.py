@@ -147,5 +147,8 @@ def test_data_sets_of_kit_yaml_are_offered(folder: Path) -> None:
     for words in ("data stage ", "data verify ", "data rm ", "data stop ", "run --data "):
         assert offered(words) == ["images", "labels"], words
     assert offered("data stage images la") == ["labels"]
+    (folder / "kit.yaml").rename(folder / "other.yaml")
+    assert offered("data stage la") == []
+    assert offered("--config other.yaml data stage la") == ["labels"]
     (folder / "kit.yaml").write_text("data: 3\n")
     assert offered("data stage ") == []
