@@ -121,7 +121,7 @@ def _failed(error: KitError, terminal: Terminal, *, json: bool) -> int:
     if json:
         from kit.cli.screen import jsonout  # noqa: PLC0415
 
-        terminal.say(jsonout.line("error", jsonout.error(error)))
+        terminal.say(jsonout.line("error", jsonout.error(error), escaped=not terminal.writes_unicode))
     else:
         terminal.tell(_error_text(error, terminal))
     return error.exit_code
@@ -165,7 +165,8 @@ def _bug(error: Exception, words: Sequence[str], terminal: Terminal, *, json: bo
     if json:
         from kit.cli.screen import jsonout  # noqa: PLC0415
 
-        terminal.say(jsonout.line("error", jsonout.error(problem) | {"exit_code": EXIT_BUG}))
+        fields = jsonout.error(problem) | {"exit_code": EXIT_BUG}
+        terminal.say(jsonout.line("error", fields, escaped=not terminal.writes_unicode))
     else:
         terminal.tell("\n".join([f"kit: {problem}", *_hint(problem)]))
     return EXIT_BUG

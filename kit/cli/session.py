@@ -182,4 +182,4 @@ class Session:
         if self.json:
             from kit.cli.screen.jsonout import line  # noqa: PLC0415
 
-            self.terminal.say(line(kind, value))
+            self.terminal.say(line(kind, value, escaped=not self.terminal.writes_unicode))

@@ -30,11 +30,14 @@ FORMAT = 1
 _AS_TEXT = (ipaddress.IPv4Address, ipaddress.IPv4Interface, ipaddress.IPv4Network, PurePath)
 
 
-def line(kind: str, value: Any) -> str:
-    """Return one object on one line: the value's fields, or the value under "value" if it has none."""
+def line(kind: str, value: Any, *, escaped: bool = False) -> str:
+    """Return one object on one line: the value's fields, or the value under "value" if it has none.
+
+    `escaped`: in ASCII, for a stream that cannot write every character.
+    """
     plain = encode(value)
     fields = plain if isinstance(plain, dict) else {"value": plain}
-    text = json.dumps({"kit": FORMAT, "kind": kind, **fields}, ensure_ascii=False)
+    text = json.dumps({"kit": FORMAT, "kind": kind, **fields}, ensure_ascii=escaped)
     # JSON escapes C0 only. A terminal acts on more.
     return text if text.isprintable() else CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
@@ -178,7 +181,7 @@ class JsonLines:
 
     def report(self, event: Event) -> None:
         if isinstance(event, OutputLine):
-            self._terminal.say(line("line", event))
+            self._terminal.say(line("line", event, escaped=not self._terminal.writes_unicode))
         elif not isinstance(event, UnfinishedLine):
             self._progress.report(event)
 

@@ -75,6 +75,11 @@ class Terminal:
         return stream.isatty() and self.environ.get("TERM") != "dumb"
 
     @property
+    def writes_unicode(self) -> bool:
+        """Whether stdout can write every character, so that none is replaced by what JSON does not know, as \\xe9."""
+        return (getattr(self.out, "encoding", None) or "utf-8").lower().startswith("utf")
+
+    @property
     def width(self) -> int | None:
         """The columns of stdout, or None if it is not a terminal: a file takes lines of any length."""
         return self._columns(self.out)

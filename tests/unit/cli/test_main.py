@@ -273,3 +273,21 @@ def test_closed_streams_cause_no_bug() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_json_is_json_in_each_encoding(encoding: str, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emoji of a rank, or a name with an umlaut, is no JSON as Python escapes it."""
+    text = "caf\xe9 \U0001f680"
+
+    def handle(_verb: Verb, session: Session) -> int:
+        if fails:
+            raise KitError(text)
+        session.emit("x", {"message": text})
+        return 0
+
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+    main(["ps", "--json"], environ={}, handle=handle)
+    assert json.loads(raw.getvalue().decode(encoding))["message"] == text

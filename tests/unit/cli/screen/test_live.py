@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import io
-import os
 import pty
 import re
 import struct

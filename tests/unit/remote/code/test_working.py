@@ -92,7 +92,7 @@ def test_a_full_disk_is_another_error(top: Path, tmp_path: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(KitError, match="cannot be made in .*: no space left") as error:
+    with pytest.raises(KitError, match=r"cannot be made in .*: no space left") as error:
         run.seed(files)
     assert type(error.value) is KitError
     assert error.value.hint == "free space there"
