@@ -138,7 +138,11 @@ def _entries(words: list[str], most: int) -> list[HostEntry]:
         port = _whole("port", given["port"], 65535)
     user = given.get("user")
     if user is not None and not _USER.fullmatch(user):
-        raise LineError(f"{shown(user)} is not a login", "write letters, digits, . _ and -, such as user=ubuntu")
+        raise LineError(
+            f"{shown(user)} is not a login",
+            "write letters, digits, . _ and -, such as user=ubuntu; if the VM wants another login, leave it out here, "
+            "and write it as User into ~/.ssh/config",
+        )
     key = given.get("key")
     if key is not None and not key.isprintable():
         raise LineError("key= contains an unprintable character", "write the path of the private key")

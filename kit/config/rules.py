@@ -39,7 +39,9 @@ def name(value: str) -> str:
 
 def login(value: str) -> str:
     if not _LOGIN.fullmatch(value):
-        raise FieldError("is not a login: use letters, digits, . _ and - only")
+        raise FieldError(
+            "is not a login: use letters, digits, . _ and - only; any other login belongs into ~/.ssh/config, as User"
+        )
     return value
 
 

@@ -99,11 +99,16 @@ class Cordon(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """The runs in line, in the order of their turns."""
+    """The runs in line, in the order of their turns.
+
+    `now` is the head's time, in seconds since 1970. The times of runs and cordons are by its clock, and not by that of
+    your machine. None if the head does not say it.
+    """
 
     cluster: str
     runs: tuple[WaitingRun, ...] = ()
     cordons: tuple[Cordon, ...] = ()
+    now: float | None = None
 
 
 class Queued(Struct, frozen=True, kw_only=True):

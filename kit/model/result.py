@@ -54,11 +54,15 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 class RunsResult(Struct, frozen=True, kw_only=True):
-    """The cluster's runs, the latest first. `waiting` are those in line, in the order of their turns."""
+    """The cluster's runs, the latest first. `waiting` are those in line, in the order of their turns.
+
+    `now` is the time by the head's clock, as in kit.model.queue.Line.
+    """
 
     cluster: str
     runs: tuple[RunRecord, ...]
     waiting: tuple[WaitingRun, ...] = ()
+    now: float | None = None
 
 
 class LocalResult(Struct, frozen=True, kw_only=True):

@@ -95,6 +95,8 @@ def test_a_run_waits_in_line_and_starts_without_kit(line: Line) -> None:
     assert waiting.hosts == ("gpu1", "gpu2", "gpu3", "gpu4")
     listed = line.listing()
     assert ([run.id for run in listed.waiting], [run.id for run in listed.runs]) == ([second], [holder])
+    assert listed.now
+    assert look(line.cluster.context()).now
     entry = line.cluster.head.runs / ".queue" / f"{second}.json"
     assert "s3cret" in entry.read_text()
     assert stat.S_IMODE(entry.stat().st_mode) == 0o600

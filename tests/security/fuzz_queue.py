@@ -17,7 +17,7 @@ _REASON = b'{"kind":"slots","ids":["20261121-101400-3fa2"],"at":1763720260.0}'
 
 SAMPLES: tuple[bytes, ...] = (
     b'{"line":[' + _ENTRY + b'],"state":{"looked":1763720201.0,"reasons":{"20261121-101500-3fa2":' + _REASON + b"}},"
-    b'"living":[],"cordons":{"gpu3":{"why":"its fan is loud","by":"ann@pc","at":1763720100.0}}}',
+    b'"living":[],"cordons":{"gpu3":{"why":"its fan is loud","by":"ann@pc","at":1763720100.0}},"now":1763720202.5}',
     b'{"queued":' + _ENTRY + b',"reason":' + _REASON + b"}",
     b'{"queued":' + _ENTRY + b',"reason":{"kind":"gone","more":3,"out":{"gpu1":"gone","gpu2":"silent"}}}',
     b'{"queued":' + _ENTRY + b',"reason":{"kind":"error","why":"No space left on device"}}',

@@ -34,7 +34,7 @@ _END = {
 _ROWS = (
     {"id": _RUN["id"], "live": False, "record": json.dumps(_RUN), "end": json.dumps(_END)},
     {"id": "20261121-101400-3fa2", "live": True, "record": json.dumps(_RUN), "end": ""},
-    {"end": True, "more": 0},
+    {"end": True, "more": 0, "now": 1800000000.5},
 )
 SAMPLES: tuple[bytes, ...] = (
     _CLUSTER.encode(),

@@ -211,6 +211,7 @@ def test_a_broken_record_hides_no_other_run(tmp_path: Path, vm: RealMachine, run
     assert [record.id for record, _ in runs_read.stored] == [GOOD]
     (problem,) = runs_read.problems
     assert HOSTILE in problem
+    assert runs_read.now
 
 
 def test_an_audit_in_the_writable_folder_is_not_taken_over(vm: RealMachine, runs: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
     and `limit`, and finds out what the words in `after` mean (kitqueue.words)
 {"op": "line"}
     {"line": [entries without what is secret or long], "state": {...}, "living": [records], "cordons": {...},
-    "torn": [ids whose files are damaged]}
+    "torn": [ids whose files are damaged], "now": seconds since 1970, by this clock}
 {"op": "change", "id", "how": "hold" | "release" | "remove" | "first" | "last" | "priority", "priority": N}
     {"changed": entry, "members": [ids that changed], "others": [ids of runs in line that wait for them],
     "living": [ids of the array that have started]} or {"missing": id}. `changed` is None if all of an array has started
@@ -129,6 +129,7 @@ def look(_: Mapping[str, Any], root: str) -> Answer:
         "living": store.living(root),
         "cordons": line.cordons(root),
         "torn": line.torn(root),
+        "now": time.time(),
     }
 
 

@@ -8,22 +8,20 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kit.cli.screen.plain import Progress
 from kit.cli.screen.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
 from kit.events import Event, OutputLine, UnfinishedLine
 from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
-from kit.model.queue import Cordon, Reason, WaitingRun
+from kit.model.queue import Cordon, Line, Reason, WaitingRun
+from kit.model.result import RunResult, RunsResult
 from kit.model.run import RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.text import CONTROLS
 from kit.model.values import fields as value_fields
 from kit.model.values import is_value
-
-if TYPE_CHECKING:
-    from kit.model.result import RunResult
 
 FORMAT = 1
 
@@ -74,6 +72,8 @@ def _fields(value: Any) -> dict[str, Any]:
         fields["at"] = moment(value.at)
         if isinstance(value, Reason):
             fields["about"] = moment(value.about)
+    elif isinstance(value, Line | RunsResult):
+        fields["now"] = moment(value.now)
     for name, attribute in vars(type(value)).items():
         if isinstance(attribute, property) and isinstance(result := getattr(value, name), str | int | float | bool):
             fields[name] = result

@@ -26,7 +26,8 @@ _DONE = {
 
 def line(value: Line, *, width: int | None = None) -> str:
     """Return a line for each waiting run, in the order of turns, and for each cordoned host."""
-    now = time.time()
+    # The times of runs are by the head's clock.
+    now = value.now or time.time()
     rows = [
         (
             str(number),
@@ -52,7 +53,7 @@ def line(value: Line, *, width: int | None = None) -> str:
 def starts(run: WaitingRun, now: float) -> str:
     """Return by when a run starts, or about when, in this machine's time zone. Return '' if nobody knows.
 
-    The text has the day if it is not today.
+    The text has the day if it is not today. `now` is by the head's clock, as the time in the text is.
     """
     at = run.reason.at or run.reason.about
     if at is None:

@@ -17,6 +17,8 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
     """Return a line for each run, those that wait in line first: the last in line at the top."""
     if not value.runs and not value.waiting:
         return f"Cluster {value.cluster} has had no run yet."
+    # The times of runs are by the head's clock.
+    now = value.now or time.time()
     rows: list[tuple[object, ...]] = [
         (
             run.id,
@@ -24,7 +26,7 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
             run.np,
             f"{len(run.counts)} of {hosts(run.hosts)}",
             member(run),
-            span(time.time() - run.queued),
+            span(now - run.queued),
             "",
             cut(" ".join(shlex.join(run.command).split()), 40),
         )
@@ -37,8 +39,8 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
             f"{run.np}+{len(run.roles)}" if run.roles else run.np,
             hosts([place.node for place in run.places]),
             member(run),
-            span(time.time() - run.started),
-            span((run.ended or time.time()) - run.started) if run.state != "lost" else "",
+            span(now - run.started),
+            span((run.ended or now) - run.started) if run.state != "lost" else "",
             cut(" ".join(shlex.join(run.command).split()), 40),
         )
         for run in value.runs

@@ -34,7 +34,7 @@ def listing(context: Context) -> RunsResult:
     with closing(context.connect(context.inventory.head)) as transport:
         listed = _listed(context, transport)
     runs = _latest_first(record for record, _ in listed.stored)
-    return RunsResult(cluster=context.spec.name, runs=tuple(runs), waiting=listed.waiting)
+    return RunsResult(cluster=context.spec.name, runs=tuple(runs), waiting=listed.waiting, now=listed.now)
 
 
 def show(context: Context, word: str | None) -> ShownRun:
@@ -120,7 +120,7 @@ def _latest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
 class _Row(Struct, frozen=True, kw_only=True):
     """A line of runs.py: a run, a run in line with the reason why it waits, or the end of the list.
 
-    The end says how many runs the list leaves out.
+    The end says how many runs the list leaves out, and the time by the head's clock.
     """
 
     id: str = ""
@@ -128,16 +128,21 @@ class _Row(Struct, frozen=True, kw_only=True):
     record: str = ""
     end: str | bool = ""
     more: int = 0
+    now: float | None = None
     queued: dict[str, Any] | None = None
     reason: dict[str, Any] | None = None
 
 
 class RunList(Struct, frozen=True, kw_only=True):
-    """The runs of a head, the latest first, those in line in the order of turns, and why others are missing."""
+    """The runs of a head, the latest first, those in line in the order of turns, and why others are missing.
+
+    `now` is the time by the head's clock, or None without any run.
+    """
 
     stored: tuple[StoredRun, ...]
     problems: tuple[str, ...] = ()
     waiting: tuple[WaitingRun, ...] = ()
+    now: float | None = None
 
 
 def read_list(answer: bytes) -> RunList:
@@ -148,6 +153,7 @@ def read_list(answer: bytes) -> RunList:
     *rows, last = [decode(line, _Row) for line in answer.splitlines()] or [_Row()]
     if last.end is not True:
         raise OddAnswer("the end of the list is missing", answer[-60:])
+    answers.check_time(last.now or 0.0)
     stored: list[StoredRun] = []
     odd: list[str] = []
     waiting: list[tuple[object, object]] = []
@@ -169,7 +175,7 @@ def read_list(answer: bytes) -> RunList:
         problems.append(f"the list leaves out {last.more} older runs: the records are too large")
     in_line, odd_entries = answers.in_turn(waiting)
     problems += [f"kit cannot read a run in line: {text}" for text in odd_entries]
-    return RunList(stored=tuple(stored), problems=tuple(problems), waiting=in_line)
+    return RunList(stored=tuple(stored), problems=tuple(problems), waiting=in_line, now=last.now)
 
 
 def parse(text: str) -> list[RunRecord]:

@@ -72,15 +72,18 @@ class _Line(Struct, frozen=True, kw_only=True):
     cordons: dict[str, _Cordon]
     # The runs whose files are damaged.
     torn: tuple[str, ...] = ()
+    # Heads of earlier kits do not say it.
+    now: float | None = None
 
 
 def line(cluster: str, answer: Mapping[str, Any]) -> tuple[Line, tuple[str, ...]]:
     """Return the line in the head's answer, in the order of turns, and what is odd in it. Raises OddAnswer."""
     read: _Line = convert(answer, _Line)
     reasons = read.state.reasons
+    check_time(read.now or 0.0)
     runs, odd = in_turn((entry, reasons.get(str(entry.get("id")))) for entry in read.line)
     odd += tuple(f"the file of run {one_line(name)} is damaged" for name in read.torn)
-    return Line(cluster=cluster, runs=runs, cordons=_cordons(read.cordons)), odd
+    return Line(cluster=cluster, runs=runs, cordons=_cordons(read.cordons), now=read.now), odd
 
 
 def in_turn(pairs: Iterable[tuple[object, object]]) -> tuple[tuple[WaitingRun, ...], tuple[str, ...]]:
@@ -117,14 +120,14 @@ def reserved(answer: object) -> Reserved | None:
         return None
     if not RUN_ID.fullmatch(read.id):
         raise OddAnswer("this is not the id of a run", read.id or "''")
-    _check_time(read.left or 0.0)
+    check_time(read.left or 0.0)
     slots = {host: frozenset(numbers) for host, numbers in read.slots.items()}
     return Reserved(run=read.id, slots=slots, left=read.left)
 
 
 def _cordons(hosts: Mapping[str, _Cordon]) -> tuple[Cordon, ...]:
     for cordon in hosts.values():
-        _check_time(cordon.at)
+        check_time(cordon.at)
     return tuple(
         Cordon(host=name, why=cordon.why, by=cordon.by, at=cordon.at) for name, cordon in sorted(hosts.items())
     )
@@ -138,7 +141,7 @@ def _reason(answer: object) -> Reason:
         if read is None or read.kind == "held":
             return Reason()
         for moment in (read.at, read.about):
-            _check_time(moment or 0.0)
+            check_time(moment or 0.0)
     except OddAnswer:
         return Reason(kind="unknown")
     if abs(read.more) > _MOST:
@@ -159,7 +162,7 @@ def _waiting(entry: _Entry, reason: object) -> WaitingRun:
     for word in (entry.id, *((entry.array.of,) if entry.array else ())):
         if not RUN_ID.fullmatch(word):
             raise OddAnswer("this is not the id of a run", word or "''")
-    _check_time(entry.queued)
+    check_time(entry.queued)
     counts = (
         entry.np,
         entry.priority,
@@ -188,6 +191,7 @@ def _waiting(entry: _Entry, reason: object) -> WaitingRun:
     )
 
 
-def _check_time(moment: float) -> None:
+def check_time(moment: float) -> None:
+    """Raise OddAnswer for a time that no clock has."""
     if not 0 <= moment <= _LATEST:
         raise OddAnswer("a time is not between 1970 and 4147")

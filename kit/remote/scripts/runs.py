@@ -3,7 +3,8 @@
 Arguments: TOP BELOW OPERATION [WORD]... The runs are in TOP/BELOW; only root can change TOP.
 
     list            a line of JSON for each run, the latest first: id, live, record and end (texts); one for each run
-                    that waits in line: queued (without values of variables) and reason; then {"end": true}
+                    that waits in line: queued (without values of variables) and reason; then {"end": true}, with the
+                    time that it is now in seconds since 1970 if there is a folder of runs
     living          a line for each active run and each active mark of ranks that somebody started by hand
     waiting         a line for each run that waits in line
     cordoned        a line `yes` if hosts are cordoned
@@ -17,6 +18,7 @@ Standard library only, Python 3.6. It runs as root on a VM, or in a container.
 import json
 import os
 import sys
+import time
 
 MYPY = False
 if MYPY:
@@ -61,7 +63,7 @@ def list_runs(runs: int) -> None:
         row = {"id": name, "live": locked(run, "lock"), "record": text(record), "end": text(end)}
         sys.stdout.write(json.dumps(row) + "\n")
     print_line(runs)
-    sys.stdout.write(json.dumps({"end": True, "more": more}) + "\n")
+    sys.stdout.write(json.dumps({"end": True, "more": more, "now": time.time()}) + "\n")
 
 
 def print_line(runs: int) -> None:

@@ -238,6 +238,8 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ),
         ("a@n user=b", 1, "the line has two logins, 'a' and 'b'", "user=b"),
         ("ro;ot@n", 1, "'ro;ot' is not a login", "user=ubuntu"),
+        ("n user=ann@corp.example.com", 1, "is not a login", "write it as User into ~/.ssh/config"),
+        ("ann@corp.example.com@n", 1, "'ann@corp.example.com' is not a login", "~/.ssh/config"),
         ('n key="a', 1, "a quote is never closed", "close it"),
         ("n\n/* x", 2, "the comment that starts with /* has no end", "*/"),
         ("[gpus]", 1, "'[gpus]' is a group of an Ansible inventory", "delete this line"),

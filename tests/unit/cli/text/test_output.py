@@ -30,6 +30,7 @@ from kit.model.plan import (
     WaitSshd,
     WriteFile,
 )
+from kit.model.queue import Line
 from kit.model.result import (
     DeployResult,
     DownResult,
@@ -39,6 +40,7 @@ from kit.model.result import (
     NodeStatus,
     OutputGroup,
     PsResult,
+    RunsResult,
 )
 from kit.model.run import Place, RunRecord
 from kit.model.secret import Secret
@@ -298,6 +300,8 @@ def test_times_as_json_are_rfc_3339() -> None:
     assert jsonout.moment(None) is jsonout.moment(0.0) is None
     record = _fields("run", RunRecord(id="r", cluster="", image="", command=(), places=(), started=1.5, ended=2.9999))
     assert (record["started"], record["ended"]) == ("1970-01-01T00:00:01.500Z", "1970-01-01T00:00:03.000Z")
+    assert _fields("queue", Line(cluster="lab", now=1.5))["now"] == "1970-01-01T00:00:01.500Z"
+    assert _fields("runs", RunsResult(cluster="lab", runs=()))["now"] is None
 
 
 def test_results_as_json() -> None:

@@ -31,6 +31,17 @@ def test_the_line() -> None:
     assert lines[3] == "gpu3 is cordoned: hot."
 
 
+def test_the_clock_of_the_head_counts() -> None:
+    """That of your machine may be minutes ahead or behind."""
+    now = time.time() - 300
+    run = replace(RUN, queued=now - 5, reason=Reason(kind="slots", runs=("x",), at=now + 60))
+    (row,) = text.line(Line(cluster="lab", runs=(run,), now=now)).splitlines()[1:]
+    assert row.split()[4] == "5s"
+    assert "soon" not in row
+    listed = runs(RunsResult(cluster="lab", runs=(), waiting=(run,), now=now)).splitlines()[1].split()
+    assert "5s" in listed
+
+
 def test_an_empty_line() -> None:
     assert text.line(Line(cluster="lab")) == "No run waits in line on cluster lab."
 

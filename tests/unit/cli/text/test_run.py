@@ -51,6 +51,15 @@ def test_the_table() -> None:
     assert row[3:6] == ["3", "hosts:", "gpu[1-3]"]
 
 
+@pytest.mark.parametrize("ahead", [-300, 300])
+def test_the_clock_of_the_head_counts(ahead: int) -> None:
+    """That of your machine may be minutes ahead or behind."""
+    now = time.time() + ahead
+    began = replace(RUN, state="running", started=now - 65, ended=None, exit_code=None)
+    row = runtext.runs(RunsResult(cluster="lab", runs=(began,), now=now)).splitlines()[1].split()
+    assert row[6:10] == ["1m", "5s", "1m", "5s"]
+
+
 @pytest.mark.parametrize(
     ("change", "state"),
     [

@@ -66,6 +66,14 @@ def test_what_the_head_shows_is_what_kit_reads() -> None:
     assert "request" not in desk.shown(waiting)
 
 
+def test_the_time_of_the_head_and_heads_that_do_not_say_it() -> None:
+    answer = {"line": [], "state": {}, "living": [], "cordons": {}}
+    assert answers.line("lab", answer)[0].now is None
+    assert answers.line("lab", answer | {"now": 9.5})[0].now == 9.5
+    with pytest.raises(OddAnswer):
+        answers.line("lab", answer | {"now": 1e30})
+
+
 def shown(**more: Any) -> dict[str, Any]:
     return {**desk.shown({**made(), "place": 1, "queued": 9.0}), **more}
 
