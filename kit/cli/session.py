@@ -100,7 +100,7 @@ class Session:
         return spec
 
     def _text_of(self, path: Path) -> str | None:
-        """Return the text of a file as it was when this command first read it, or None if there was none."""
+        """Return the text of a file as it was when this command first read it, or None if it was missing."""
         from kit.config.text import text_of  # noqa: PLC0415
 
         if path not in self._texts:
@@ -108,7 +108,7 @@ class Session:
         return self._texts[path]
 
     def _warn_of_kit_yaml_above(self) -> None:
-        """Warn once if kit goes on with defaults in a folder of a project."""
+        """Warn once if kit uses the defaults in a folder of a project."""
         from kit.config import settings  # noqa: PLC0415
         from kit.events import Warned  # noqa: PLC0415
 

@@ -102,7 +102,7 @@ class Line(Struct, frozen=True, kw_only=True):
     """The runs in line, in the order of their turns.
 
     `now` is the head's time, in seconds since 1970. The times of runs and cordons are by its clock, and not by that of
-    your machine. None if the head does not say it.
+    your machine. None if the head does not send it.
     """
 
     cluster: str

@@ -72,7 +72,7 @@ class _Line(Struct, frozen=True, kw_only=True):
     cordons: dict[str, _Cordon]
     # The runs whose files are damaged.
     torn: tuple[str, ...] = ()
-    # Heads of earlier kits do not say it.
+    # Heads of earlier kits do not send it.
     now: float | None = None
 
 

@@ -128,7 +128,8 @@ def test_a_command_reads_each_file_once(tmp_path: Path, piped: str) -> None:
         pipe.write(path.read_bytes())
         pipe.close()
         path.unlink()
-        one = session(folder=str(tmp_path), **{piped: f"/dev/fd/{readable}"})
+        given: dict[str, Any] = {piped: f"/dev/fd/{readable}"}
+        one = session(folder=str(tmp_path), **given)
         specs = [one.spec(), one.settings().spec, one.spec(), one.settings().spec]
         assert {(spec.name, spec.builder) for spec in specs} == {("prod", "head")}
         assert [host.name for host in one.settings().inventory.hosts] == ["gpu1"]

@@ -348,7 +348,7 @@ def test_hosts_of_the_folder_above_are_named(folder: Path, monkeypatch: pytest.M
 
 
 def test_kit_yaml_of_the_folder_above(folder: Path) -> None:
-    """A folder with hosts is a project of its own, and wants the defaults."""
+    """A folder with hosts is another project, and wants the defaults."""
     (folder / "kit.yaml").write_text("name: prod\n")
     below = folder / "src"
     below.mkdir()

@@ -66,8 +66,8 @@ def test_what_the_head_shows_is_what_kit_reads() -> None:
     assert "request" not in desk.shown(waiting)
 
 
-def test_the_time_of_the_head_and_heads_that_do_not_say_it() -> None:
-    answer = {"line": [], "state": {}, "living": [], "cordons": {}}
+def test_the_time_of_the_head_and_heads_that_do_not_send_it() -> None:
+    answer: dict[str, Any] = {"line": [], "state": {}, "living": [], "cordons": {}}
     assert answers.line("lab", answer)[0].now is None
     assert answers.line("lab", answer | {"now": 9.5})[0].now == 9.5
     with pytest.raises(OddAnswer):
