@@ -291,3 +291,8 @@ def test_json_is_json_in_each_encoding(encoding: str, fails: bool, monkeypatch: 
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
     main(["ps", "--json"], environ={}, handle=handle)
     assert json.loads(raw.getvalue().decode(encoding))["message"] == text
+
+
+def test_a_home_folder_of_nobody_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", "--config", "~no-such-user/kit.yaml"], environ={}) == InputError.exit_code
