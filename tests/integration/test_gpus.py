@@ -328,10 +328,14 @@ def test_prometheus_gets_gpus_and_ranks(gpu_cluster: Cluster, mended: VM, tmp_pa
     ):
         gpu_cluster.wait_for_ranks(run, {"gpu1": [0, 1], "gpu2": [2, 3]})
         until("rates of all ranks", lambda: len(prometheus.query("rate(kit_rank_cpu_seconds_total[30s])")) == 4)
-        ranks = [row["metric"] for row in prometheus.query("kit_rank_threads")]
-        assert {(one["host"], one["rank"]) for one in ranks} == {
-            ("gpu1", "0"), ("gpu1", "1"), ("gpu2", "2"), ("gpu2", "3"),
-        }  # fmt: skip
+        started = {("gpu1", "0"), ("gpu1", "1"), ("gpu2", "2"), ("gpu2", "3")}
+
+        def ranks() -> set[tuple[str, str]]:
+            rows = [row["metric"] for row in prometheus.query("kit_rank_threads")]
+            return {(one["host"], one["rank"]) for one in rows}
+
+        # A reading while a rank starts may have what becomes the rank, and the next one may be too early for the rank.
+        until("all ranks are read", lambda: ranks() == started)
         gpus = [row["metric"] for row in prometheus.query("kit_gpu_info")]
         assert {(one["host"], one["uuid"]) for one in gpus} == {(h.name, u) for h in gpu_cluster.hosts for u in has(h)}
         throttled = prometheus.query('kit_gpu_throttled{reason!="gpu_idle"} == 1')
