@@ -7,7 +7,8 @@ later. The result is the exact average of what the ranks sent, the same on every
     import horovod.tensorflow as hvd
     from kit_topk import TopK
 
-    topk = TopK(model.trainable_variables, ratio=0.01)        # after hvd.init(), once
+    hvd.broadcast_variables(model.variables, root_rank=0)     # after hvd.init(), once: TopK exchanges gradients only
+    topk = TopK(model.trainable_variables, ratio=0.01)
 
     with tf.GradientTape() as tape:                            # in your training loop
         loss = ...
