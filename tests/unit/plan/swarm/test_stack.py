@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,15 @@ def test_the_skeleton_is_what_kit_writes() -> None:
         # What only kit computes, and a person need not.
         del body["labels"][LABEL_SPEC], body["deploy"]["labels"][LABEL_SPEC]
     assert yaml.safe_load((COMPOSE / "mpi.stack.yaml").read_text(encoding="utf-8")) == written
+
+
+def test_the_page_names_what_the_skeleton_mounts() -> None:
+    """Swarm fails a task if a source is missing. Each VM has a service with all of them."""
+    stack = yaml.safe_load((COMPOSE / "mpi.stack.yaml").read_text(encoding="utf-8"))
+    mounts = [mount for body in stack["services"].values() for mount in body["volumes"] if mount["type"] == "bind"]
+    folder = "/opt/kit/example/"
+    needed = {mount["source"].removeprefix(folder) for mount in mounts if mount["source"].startswith(folder)}
+    page = (COMPOSE / "README.md").read_text(encoding="utf-8")
+    files = re.findall(r"^ *\| `(\S+)` \| every VM \|", page, re.MULTILINE)
+    (step,) = re.findall(r"^\d\. Create the folders (.*) on every VM\.", page, re.MULTILINE)
+    assert needed <= {*files, *re.findall(r"`(\w+)`", step)}
