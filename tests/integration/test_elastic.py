@@ -51,7 +51,8 @@ def train(state):
         sum_of(0.0, "end")
     except mx.base.MXNetError as error:
         # Horovod's words, or those of Gloo below it.
-        if not any(word in str(error) for word in ("Horovod", "gloo", "pair closure")):
+        lost = ("Horovod", "gloo", "pair closure", "Read error [", "Write error [", "Connection closed by peer")
+        if not any(word in str(error) for word in lost):
             raise
         raise HorovodInternalError(error)
 
