@@ -66,7 +66,7 @@ def seconds(ranks: Sequence[RankTrace]) -> float:
 def rank_times(ranks: Sequence[RankTrace]) -> tuple[RankTime, ...]:
     """Return the shares of each rank.
 
-    They are of its own recording, because it may begin later or be cut: a rank must not seem to wait less for that.
+    They are shares of the rank's recording, which may begin later or be cut: the rank must not seem to wait less then.
     """
     times = []
     for rank in ranks:
