@@ -73,9 +73,10 @@ esac
 ! grep -q bad-key "$3" || { echo 'unable to configure: bad-key'; exit 1; }
 """,
     "systemctl": """
-case $1 in is-*) ;; *) echo "systemctl $*" >>"$root/fake/log" ;; esac
+case $1 in is-*|show) ;; *) echo "systemctl $*" >>"$root/fake/log" ;; esac
 case "$*" in
   'is-failed'*) exit 1 ;;
+  show*) printf 'LoadState=loaded\nNeedDaemonReload=%s\n' "$(cat "$root/fake/stale-unit" 2>/dev/null || echo no)" ;;
   'is-active'*) case "$*" in *"$(cat "$root/fake/manager")"*) exit 0 ;; esac; exit 3 ;;
   'start docker'|'restart docker')
     rm -f "$root/fake/engine"
@@ -197,6 +198,11 @@ class SetupHost:
         self.write(file, f"URIs: http://deb.example/debian\nSuites: trixie\nComponents: main\nSigned-By: {key}\n")
         self.write("/fake/sources", f"source|http://deb.example/debian|trixie|main|{file}:1\n")
         self.write("/fake/gpus", "0, Disabled, 2619, 345, 2619, 1980\n")
+
+    def with_driver(self) -> None:
+        """Load a driver that nvidia-smi knows, as packages bring it."""
+        self.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun\n")
+        (self.root / "bin" / "nvidia-smi").symlink_to(self.root / "bin" / "all" / "nvidia-smi")
 
     def run(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Completed:
         if self.unreachable:

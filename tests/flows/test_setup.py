@@ -471,14 +471,31 @@ def test_a_host_with_a_gpu_gets_driver_toolkit_and_clocks(reporter: Remembering,
     assert "Unattended-Upgrade::Package-Blacklist" in vm.read("/etc/apt/apt.conf.d/90kit-nvidia")
     assert json.loads(vm.read("/etc/docker/daemon.json"))["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
     assert vm.read("/etc/apt/keyrings/kit-nvidia.asc") == "the key\n"
-    assert "systemctl enable kit-gpu-clocks.service" in vm.log
+    assert "systemctl enable --no-reload kit-gpu-clocks.service" in vm.log
     assert vm.read("/fake/gpus") == "0, Enabled, 2619, 1980, 2619, 1980\n"
     assert not up(reporter, vm, *AREAS).changed
 
     up(reporter, vm, *AREAS, undo=True)
     assert not vm.path("/etc/systemd/system/kit-gpu-clocks.service").exists()
     assert not vm.path("/etc/docker/daemon.json").exists()
-    assert "systemctl disable --now kit-gpu-clocks.service" in vm.log
+    assert "systemctl stop kit-gpu-clocks.service" in vm.log
+    assert "systemctl disable --no-reload kit-gpu-clocks.service" in vm.log
+    # A reload of systemd takes the GPUs from running containers.
+    assert "systemctl daemon-reload" not in vm.log
+
+
+def test_systemd_reloads_for_clocks_only_without_containers(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.with_gpu()
+    vm.with_driver()
+    vm.write("/fake/stale-unit", "yes")
+    vm.write("/fake/containers", "abc\n")
+    with pytest.raises(StepError, match="containers run, and systemd must reload"):
+        up(reporter, vm, "clocks")
+    assert "systemctl daemon-reload" not in vm.log
+    vm.write("/fake/containers", "")
+    assert up(reporter, vm, "clocks").changed
+    assert "systemctl daemon-reload" in vm.log
 
 
 def test_sources_of_packages_have_the_options_of_their_files(vm: SetupHost) -> None:
@@ -653,6 +670,30 @@ def test_a_reboot_that_does_not_help_is_not_repeated(
     assert "mokutil --sb-state" in (error.value.hint or "")
     assert [vm.log.count("systemctl reboot") for vm in vms] == [1, 1]
     assert vms[1].read("/fake/gpus").startswith("0, Enabled, 2619, 1980"), "the other host is finished"
+
+
+def test_a_host_with_containers_is_not_rebooted(
+    reporter: Remembering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.remote.setup.steps._POLL_S", 0.01)
+    vms = [SetupHost(tmp_path / f"gpu{number}", number) for number in (1, 2)]
+    for vm in vms:
+        vm.with_engine()
+        vm.with_gpu()
+        vm.write("/fake/old-module", "")
+    vms[1].write("/fake/containers", "abc\n")
+    request = SetupRequest(areas=("driver",), reboot=True)
+    with pytest.raises(NotReadyError, match="1 container runs, and kit setup would reboot the host, which ends it") as e:
+        setup(context_of(reporter, *vms), request)
+    assert e.value.host == "gpu2"
+    assert "then: kit setup --allow-reboot" in (e.value.hint or "")
+    # Somebody starts one after kit has looked.
+    assert vms[1].run(program("reboot", "b007-2"), b"", 10).code == 0
+    assert vms[1].run(program("reboot", "b007-1"), b"", 10).code == 1
+    assert [vm.log.count("systemctl reboot") for vm in vms] == [0, 0]
+    vms[1].write("/fake/containers", "")
+    setup(context_of(reporter, *vms), request)
+    assert [vm.log.count("systemctl reboot") for vm in vms] == [1, 1]
 
 
 def test_kit_never_reboots_its_own_machine(

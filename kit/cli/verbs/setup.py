@@ -82,7 +82,7 @@ VERBS = (
         ),
         exits=(
             *FAILED,
-            ("5", "a restart of the engine would end containers, or another kit setup is at work"),
+            ("5", "a restart of the engine or a reboot would end containers, or another kit setup is at work"),
         ),
     ),
 )

@@ -68,7 +68,8 @@ def draft(
             rebooted=rebooted,
         )
     if problems:
-        raise failed("nothing was changed", problems)
+        # Only reboots come last, after everything else was done.
+        raise failed("no host was rebooted" if request.reboot and result.waiting else "nothing was changed", problems)
     return result, observed
 
 
@@ -117,7 +118,8 @@ def report_remarks(context: Context, result: Draft, request: SetupRequest, *, be
         context.reporter.report(Warned(text=f"{remark.host}: {remark.text}", hint=remark.hint))
     for host, reasons in result.waiting.items():
         verb = "will need" if before and not result.plan.empty else "needs"
-        hint = None if request.reboot else "kit setup --allow-reboot, which reboots one host after the other"
+        command = "kit setup --allow-reboot, which reboots one host after the other"
+        hint = None if request.reboot else f"when no container runs there: {command}"
         context.reporter.report(Warned(text=f"{host} {verb} a reboot: {'; '.join(reasons)}", hint=hint))
 
 

@@ -67,7 +67,7 @@ def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
     if part.steps:
         part.steps.append(VerifyEngine(why="a deploy needs both"))
     if facts.running and not facts.live_restore and any(_restarts(step) for step in part.steps):
-        part.problems.append(containers_run(facts))
+        part.problems.append(engine_restarts(facts))
     return part
 
 
@@ -85,13 +85,21 @@ def _restarts(step: Step) -> bool:
     )
 
 
-def containers_run(facts: SetupFacts) -> NotReadyError:
+def engine_restarts(facts: SetupFacts) -> NotReadyError:
     """Return the error for an engine whose restart would end containers."""
+    return containers_run(facts, "kit setup would restart the engine, which ends", other=", or set live-restore")
+
+
+def containers_run(facts: SetupFacts, reason: str, *, other: str = "", then: str = "kit setup") -> NotReadyError:
+    """Return the error for containers that prevent a step. `reason` ends with a verb, whose object they are.
+
+    `other` is what helps besides stopping them, and `then` the command to repeat.
+    """
     name = facts.host.name
-    runs = f"{plural(facts.running, 'container')} {'runs' if facts.running == 1 else 'run'}"
+    runs, them = ("runs", "it") if facts.running == 1 else ("run", "them")
     return NotReadyError(
-        f"{runs}, and kit setup would restart the engine, which ends {'it' if facts.running == 1 else 'them'}",
-        hint=f"stop them (kit down, or kit ssh {name} -- sudo docker ps), or set live-restore; then: kit setup",
+        f"{plural(facts.running, 'container')} {runs}, and {reason} {them}",
+        hint=f"stop {them} (kit down, or kit ssh {name} -- sudo docker ps){other}; then: {then}",
         host=name,
     )
 

@@ -288,7 +288,7 @@ def toolkit(facts: SetupFacts, spec: SetupSpec, areas: tuple[Area, ...]) -> Part
             VerifyEngine(why="the engine was restarted"),
         ]
         if facts.running and not facts.live_restore:
-            part.problems.append(docker.containers_run(facts))
+            part.problems.append(docker.engine_restarts(facts))
     elif "docker" not in areas:
         part.steps += daemon.unfinished(facts, "toolkit")
     return part
@@ -310,6 +310,11 @@ def clocks(facts: SetupFacts) -> Part:
         if slow:
             text = f"GPU {', '.join(slow)}: clocks are below their maximum, or persistence mode is off"
             part.remarks.append(Remark(host=name, text=text, hint=f"see: kit ssh {name} -- systemctl status {unit}"))
+        return part
+    if known and facts.running:
+        # systemd has the former unit, and reads the new one only by a reload. Live-restore does not help against that.
+        reason = f"systemd must reload to read the new {unit}, which can take the GPUs from"
+        part.problems.append(docker.containers_run(facts, reason, then="kit setup --only clocks"))
         return part
     if known or not all(gpu.at_most for gpu in facts.clocks):
         part.steps += [

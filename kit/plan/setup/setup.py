@@ -59,8 +59,9 @@ def setup_plan(
     plan = plan_of(spec.name, names, rounds)
     if plan.empty and reboot:
         wait = {host: reasons for host, reasons in waiting.items() if host not in rebooted}
-        rounds, refused = _reboots(observed, wait, own_boot_id)
+        rounds, refused, prevented = _reboots(observed, wait, own_boot_id)
         remarks += refused
+        problems += prevented
         plan = plan_of(spec.name, names, rounds)
     return Draft(plan=plan, waiting=waiting, remarks=tuple(remarks)), problems
 
@@ -113,9 +114,12 @@ def _finish(observed: Sequence[SetupFacts], parts: Mapping[str, Mapping[Area, Pa
 
 def _reboots(
     observed: Sequence[SetupFacts], waiting: Mapping[str, Sequence[str]], own_boot_id: str
-) -> tuple[list[Round], list[Remark]]:
-    """Return a round for each host that waits for a reboot. A host that does not come back ends the plan."""
-    rounds, refused = [], []
+) -> tuple[list[Round], list[Remark], list[KitError]]:
+    """Return a round for each host that waits for a reboot, remarks on hosts that kit never reboots, and problems.
+
+    A host that does not come back ends the plan. No host reboots while containers run on one of them.
+    """
+    rounds, refused, problems = [], [], list[KitError]()
     for facts in observed:
         name = facts.host.name
         if name not in waiting:
@@ -124,6 +128,11 @@ def _reboots(
             text = "waits for a reboot, and kit never reboots the machine that it runs on"
             refused.append(Remark(host=name, text=text, hint="reboot it yourself, then: kit setup"))
             continue
+        if facts.running:
+            # Live-restore does not keep them, either.
+            then = "kit setup --allow-reboot"
+            problems.append(docker.containers_run(facts, "kit setup would reboot the host, which ends", then=then))
+            continue
         step = Reboot(boot_id=facts.boot_id, why=f"{'; '.join(waiting[name])}")
         rounds.append(Round(name=f"reboot {name}", hosts=(HostPlan(host=name, steps=(step,)),)))
-    return rounds, refused
+    return rounds, refused, problems

@@ -20,7 +20,7 @@ from kit.model.setup.steps import (
     VerifyEngine,
 )
 from kit.model.spec import ClusterSpec
-from kit.plan.setup.docker import containers_run
+from kit.plan.setup.docker import engine_restarts
 
 
 def undo_plan(spec: ClusterSpec, observed: Sequence[SetupFacts], areas: Sequence[Area]) -> tuple[Draft, list[KitError]]:
@@ -31,7 +31,7 @@ def undo_plan(spec: ClusterSpec, observed: Sequence[SetupFacts], areas: Sequence
     for facts in observed:
         steps = _steps(facts, areas)
         if any(isinstance(step, StartEngine) for step in steps) and facts.running and not facts.live_restore:
-            problems.append(containers_run(facts))
+            problems.append(engine_restarts(facts))
         remarks += _remarks(facts, areas)
         hosts.append(HostPlan(host=facts.host.name, steps=tuple(steps)))
         cautious.append(HostPlan(host=facts.host.name, steps=tuple(_mtu(facts, areas))))

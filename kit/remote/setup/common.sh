@@ -87,6 +87,15 @@ await_engine() {
   done
 }
 
+# is_stale UNIT: whether systemd has an old version of this unit. daemon-reload takes the GPUs from running containers
+# that got them by NVIDIA's hook, so kit reloads only then, and enables and disables units with --no-reload.
+is_stale() {
+  case $(systemctl show --property=LoadState --property=NeedDaemonReload "$1" 2>/dev/null) in
+    *NeedDaemonReload=yes* | *LoadState=not-found*) return 0 ;;
+  esac
+  return 1
+}
+
 # The last lines that the engine wrote, for an error.
 engine_words() {
   if has_systemd; then
@@ -99,9 +108,9 @@ engine_words() {
 # engine_service start|restart: the way of this host.
 engine_service() {
   if has_systemd; then
-    systemctl daemon-reload
+    if is_stale docker; then systemctl daemon-reload; fi
     systemctl reset-failed docker 2>/dev/null
-    systemctl enable docker >/dev/null 2>&1
+    systemctl enable --no-reload docker >/dev/null 2>&1
     timeout 90 systemctl "$1" docker
     return
   fi

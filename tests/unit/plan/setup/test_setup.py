@@ -10,7 +10,7 @@ from kit.cli.text.plan import setup_plan as text_of
 from kit.config.validate import spec_from
 from kit.model.plan import Plan
 from kit.model.setup.areas import AREAS, Area
-from kit.model.setup.facts import Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
+from kit.model.setup.facts import GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
 from kit.model.setup.paths import (
     DAEMON_JSON,
     FILES,
@@ -373,6 +373,16 @@ def test_the_toolkit_needs_an_engine() -> None:
     assert "needs an engine" in problem(facts(gpus_on_bus=1), "toolkit")
 
 
+SLOW = GpuClocks(index=0, persistence=False, memory=2619, graphics=345, most_memory=2619, most_graphics=1980)
+
+
+def test_clocks_are_set_beside_containers_if_systemd_needs_no_reload() -> None:
+    busy: dict[str, Any] = {"clocks": (SLOW,), "running": 3, "live_restore": True}
+    assert [s.kind for _, s in draft(facts(**busy), areas=("clocks",)).plan.steps()] == ["WriteSystemFile", "StartUnit"]
+    known = SavedValue(kind="unit", key="kit-gpu-clocks.service", value="", area="clocks")
+    assert "3 containers run, and systemd must reload" in problem(facts(**busy, saved_values=(known,)), "clocks")
+
+
 def test_a_merge_keeps_the_runtimes_of_others() -> None:
     file = SystemFile(content=b'{"runtimes": {"crun": {"path": "/usr/bin/crun"}}}', mode="644")
     one = facts(
@@ -412,6 +422,11 @@ def test_hosts_reboot_one_after_the_other_and_never_this_machine() -> None:
     ]
     assert all(isinstance(step, Reboot) for _, step in result.plan.steps())
     assert [(remark.host, "never reboots" in remark.text) for remark in result.remarks] == [("gpu3", True)]
+    hosts[1] = facts(2, **waiting, files=done, running=3, live_restore=True)
+    _, problems = setup_plan(spec_from({"name": "lab"}), hosts, ("driver",), reboot=True, own_boot_id="mine")
+    assert [str(one) for one in problems] == [
+        "gpu2: 3 containers run, and kit setup would reboot the host, which ends them"
+    ]
 
 
 NETPLAN = "/run/systemd/network/10-netplan-id0.network"
