@@ -350,7 +350,7 @@ def _table() -> tuple[Setting, ...]:
         _field(
             "setup.driver",
             Text(),
-            "Branch of NVIDIA's driver on Ubuntu. Default: 580-server. Debian has one.",
+            "Branch of NVIDIA's driver on Ubuntu. Default: 580-server, for Blackwell 580-server-open. Debian has one.",
             example="570-server",
             rule=rules.driver,
         ),

@@ -498,6 +498,32 @@ def test_systemd_reloads_for_clocks_only_without_containers(reporter: Rememberin
     assert "systemctl daemon-reload" in vm.log
 
 
+@pytest.mark.parametrize(
+    ("script", "clocks", "fault"),
+    [
+        ("echo 'WARNING: infoROM is corrupted at gpu 0'; cat $root/fake/gpus; exit 14", 1, ""),
+        ("echo 'warning: x' >&2; cat $root/fake/gpus", 1, ""),
+        ("echo 'No devices were found'", 0, "No devices were found"),
+        ("exit 124", 0, "nvidia-smi did not answer within 60 s"),
+        (
+            "case $1 in *applications*) echo 'Field x is not a valid field'; exit 2; esac; echo '0, Disabled'",
+            1,
+            "",
+        ),
+    ],
+    ids=["infoROM", "stderr", "none", "late", "fields"],
+)
+def test_other_lines_of_nvidia_smi_are_no_gpus(vm: SetupHost, script: str, clocks: int, fault: str) -> None:
+    vm.with_gpu()
+    vm.with_driver()
+    vm.write("/bin/all/nvidia-smi", f"#!/bin/sh\nroot={vm.root}\n{script}\n")
+    vm.write("/sys/bus/pci/devices/0000:17:00.0/device", "0x2330\n")
+    facts = observe(SetupTransport(vm), ())
+    assert (len(facts.clocks), facts.driver_fault, facts.smi_late) == (clocks, fault, "124" in script)
+    assert all(gpu.persistence is False for gpu in facts.clocks)
+    assert (facts.gpus_on_bus, facts.gpu_ids, facts.smi) == (1, (0x2330,), True)
+
+
 def test_sources_of_packages_have_the_options_of_their_files(vm: SetupHost) -> None:
     """apt has no name for them: kit reads them where apt says that the source is."""
     folder = "/etc/apt/sources.list.d"
@@ -683,7 +709,9 @@ def test_a_host_with_containers_is_not_rebooted(
         vm.write("/fake/old-module", "")
     vms[1].write("/fake/containers", "abc\n")
     request = SetupRequest(areas=("driver",), reboot=True)
-    with pytest.raises(NotReadyError, match="1 container runs, and kit setup would reboot the host, which ends it") as e:
+    with pytest.raises(
+        NotReadyError, match="1 container runs, and kit setup would reboot the host, which ends it"
+    ) as e:
         setup(context_of(reporter, *vms), request)
     assert e.value.host == "gpu2"
     assert "then: kit setup --allow-reboot" in (e.value.hint or "")

@@ -100,8 +100,10 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     each installed package that matters to its version. `docker` is the path of its client, with links resolved.
     `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does
     not answer. `pending`: kit wrote daemon.json, and was killed before the engine answered. `running` counts
-    containers. `gpus_on_bus` counts NVIDIA's devices on the PCI bus. `driver` is the version of the loaded driver,
-    or "". `driver_fault` is the complaint of nvidia-smi. `pages` counts reserved pages of 1 GiB, None if the
+    containers. `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts
+    NVSwitches. `fabric_manager`: its program is installed. `driver` is the version of the loaded driver, or "".
+    `driver_fault` is the complaint of nvidia-smi. `smi`: nvidia-smi is there. `smi_late`: it did not answer in time.
+    `pages` counts reserved pages of 1 GiB, None if the
     processor or the kernel has none. `boot_pages`: the running kernel was started with pages of 1 GiB.
     `saved_packages` are those that kit installed, with their area.
     `unfinished` has grub or engine if kit changed its settings, and was killed before it read them.
@@ -135,8 +137,13 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     default_interface: str | None = None
     network_manager: str = ""
     gpus_on_bus: int = 0
+    gpu_ids: tuple[int, ...] = ()
+    switches: int = 0
+    fabric_manager: bool = False
     driver: str = ""
     driver_fault: str = ""
+    smi: bool = False
+    smi_late: bool = False
     clocks: tuple[GpuClocks, ...] = ()
     pages: int | None = None
     boot_pages: bool = False

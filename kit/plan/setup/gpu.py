@@ -22,6 +22,10 @@ from kit.plan.setup.part import Part
 
 # The branch of the driver on Ubuntu, if kit.yaml names none: NVIDIA's long-term branch, which has GPUs from Pascal on.
 DRIVER = "580-server"
+# Device IDs from which on NVIDIA's closed modules drive no GPU, and those of GH200: they need the open ones.
+_BLACKWELL, _GRACE_HOPPER = 0x2900, range(0x2340, 0x2350)
+# Packages that have nvidia-smi.
+_PROGRAMS = ("nvidia-utils", "nvidia-smi", "nvidia-driver")
 _DEBIAN = ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
 _STABLE = ("stable", "oldstable", "oldoldstable")
 _TESTING = ("testing", "unstable", "sid")
@@ -57,37 +61,105 @@ WantedBy=multi-user.target
 
 
 def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
-    """Return what makes nvidia-smi list the GPUs. A driver that works is kept."""
+    """Return what makes nvidia-smi list the GPUs. kit keeps a driver that works, and one that no package brought."""
     part = Part()
     if not facts.gpus_on_bus:
         return part
+    if facts.switches and not facts.fabric_manager:
+        part.remarks.append(_no_fabric_manager(facts))
     works = bool(facts.driver) and not facts.driver_fault and bool(facts.clocks)
     installed = any(
         name.startswith(("nvidia-kernel-", "linux-modules-nvidia-", "nvidia-driver")) for name in facts.packages
     )
-    if not works and not installed:
-        problem = packages.unknown_distribution(facts, "NVIDIA's driver")
-        if problem is not None:
-            part.problems.append(problem)
-            return part
-    if not works and not installed:
+    if not works:
+        problem = _unclear(facts, installed=installed)
+        if problem is None and not installed:
+            problem = packages.unknown_distribution(facts, "NVIDIA's driver")
         try:
-            part.steps += _driver_steps(facts, spec)
+            if problem is not None:
+                raise problem
+            _mend(part, facts, spec, installed=installed)
         except KitError as error:
             part.problems.append(error)
             return part
-        part.waiting.append("the driver, if the kernel cannot load it now")
-    elif not works and (lacking := _lacking_modules(facts)):
-        why = f"its kernel {facts.kernel} has no module of the driver"
-        part.steps += [InstallPackages(area="driver", packages=lacking, why=why), LoadDriver(why="it was installed")]
-        part.waiting.append("the driver, if the kernel cannot load it now")
-    elif not works:
-        part.waiting.append(f"the driver: {facts.driver_fault or 'its module is not loaded'}")
     hold = _hold(facts, kernel=facts.os == "ubuntu" and (bool(_branch(facts)) or not (works or installed)))
     if facts.apt and not facts.has(UPGRADES, hold):
         why = "an unattended upgrade of the driver breaks the next start of a container"
         part.steps.append(WriteSystemFile(area="driver", path=UPGRADES, content=hold, why=why))
     return part
+
+
+def _mend(part: Part, facts: SetupFacts, spec: SetupSpec, *, installed: bool) -> None:
+    """Add what can help a driver that does not work. Raises KitError if kit must not do it."""
+    if not installed:
+        part.steps += _driver_steps(facts, spec)
+        part.waiting.append("the driver, if the kernel cannot load it now")
+    elif lacking := _lacking_modules(facts):
+        why = f"its kernel {facts.kernel} has no module of the driver"
+        part.steps += [InstallPackages(area="driver", packages=lacking, why=why), LoadDriver(why="it was installed")]
+        part.waiting.append("the driver, if the kernel cannot load it now")
+    elif wrong := _wrong_branch(facts, spec):
+        raise wrong
+    else:
+        part.waiting.append(f"the driver: {_fault(facts)}")
+
+
+def _fault(facts: SetupFacts) -> str:
+    """Return why the driver of a host does not work."""
+    absent = "there is no nvidia-smi" if facts.driver else "its module is not loaded"
+    return facts.driver_fault or absent
+
+
+def _unclear(facts: SetupFacts, *, installed: bool) -> StepError | None:
+    """Return the error for a driver of which kit does not know whether or how it works, so that none replaces it."""
+    name = facts.host.name
+    if facts.driver and facts.smi_late:
+        return StepError(
+            f"the driver {facts.driver} is loaded, and {_fault(facts)}",
+            hint=f"try it: kit ssh {name} -- nvidia-smi; if it is only slow: "
+            f"kit ssh {name} -- sudo nvidia-smi -pm 1; if it hangs, reboot the host; then: kit setup",
+            host=name,
+        )
+    own = facts.smi and not any(package.startswith(_PROGRAMS) for package in facts.packages)
+    if installed or not (facts.driver or own):
+        return None
+    return StepError(
+        f"its NVIDIA driver is of no package that kit knows (a .run file?), and does not work: {_fault(facts)}",
+        hint=f"repair it for the kernel {facts.kernel}: kit ssh {name} -- sudo dkms autoinstall, or run its installer "
+        f"again; or remove it: kit ssh {name} -- sudo nvidia-uninstall; then: kit setup",
+        host=name,
+    )
+
+
+def _no_fabric_manager(facts: SetupFacts) -> Remark:
+    name, branch = facts.host.name, (facts.driver or _branch(facts) or DRIVER)
+    package = f"nvidia-fabricmanager-{branch.replace('-', '.').split('.')[0]}"
+    return Remark(
+        host=name,
+        text=f"has NVSwitches ({facts.switches}) and no fabric manager, without which CUDA does not start",
+        hint=f"when the driver works: kit ssh {name} -- sudo apt-get install {package}, then: "
+        f"kit ssh {name} -- sudo systemctl enable --now nvidia-fabricmanager",
+    )
+
+
+def _needs_open(facts: SetupFacts) -> bool:
+    return any(number >= _BLACKWELL or number in _GRACE_HOPPER for number in facts.gpu_ids)
+
+
+def _wrong_branch(facts: SetupFacts, spec: SetupSpec) -> StepError | None:
+    """Return the error for a driver of Ubuntu's modules that does not work, and is not the wanted one."""
+    mine = [name for name in facts.packages if _BRANCH.match(name)] if _branch(facts) else []
+    branches = sorted({match[1] for name in mine if (match := _BRANCH.match(name))})
+    there = ", ".join(branches)
+    if spec.driver is not None and branches and spec.driver not in branches:
+        text = f"kit.yaml wants the driver {spec.driver}, and {there} is installed and does not work"
+    elif spec.driver is None and branches and _needs_open(facts) and not any("-open" in one for one in branches):
+        text = f"its GPUs need NVIDIA's open modules, and the driver {there} has others"
+    else:
+        return None
+    # kit removes no package, and apt would have to.
+    remove = f"kit ssh {facts.host.name} -- sudo apt-get remove --autoremove {' '.join(sorted(mine))}"
+    return StepError(text, hint=f"remove it: {remove}; then: kit setup", host=facts.host.name)
 
 
 def _hold(facts: SetupFacts, *, kernel: bool) -> bytes:
@@ -123,7 +195,7 @@ def _lacking_modules(facts: SetupFacts) -> tuple[str, ...]:
 def _driver_steps(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     why = f"it has {facts.gpus_on_bus} GPU{'s' if facts.gpus_on_bus > 1 else ''} and no driver"
     if facts.os == "ubuntu":
-        branch = spec.driver or DRIVER
+        branch = spec.driver or (f"{DRIVER}-open" if _needs_open(facts) else DRIVER)
         names = [
             f"nvidia-headless-no-dkms-{branch}",
             # The programs are the same for both kinds of modules.

@@ -24,6 +24,7 @@ MOST_BYTES = 8 * 2**20
 _MOST_LINES = 5000
 _WORD = re.compile(r"[\x21-\x7e]{1,200}")
 _SOURCE = re.compile(r"[\x21-\x7e]{1,500}(?: [\x21-\x7e]{1,500}){4,16}")
+_DEVICE = re.compile(r"pci 0x[0-9a-f]{4}")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+~:-]{0,60}")
 
 
@@ -65,6 +66,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
     system = _pairs(parts.get("system", ()))
     docker = _pairs(parts.get("docker", ()))
     gpu = parts.get("gpu", ())
+    nvidia = _pairs(gpu)
     saved = [line.split(" ", 5) for line in parts.get("saved", ())]
     interrupted, packages = _packages(parts.get("packages", ()))
     return SetupFacts(
@@ -95,9 +97,14 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         interfaces=interfaces_of(parts.get("addresses", ())),
         default_interface=_default_interface(parts.get("route", ())),
         network_manager=next(iter(parts.get("manager", ())), ""),
-        gpus_on_bus=gpu.count("pci"),
-        driver=_version(_pairs(gpu).get("driver")),
-        driver_fault=_text(_pairs(gpu).get("fault")),
+        gpus_on_bus=sum(line.split(" ")[0] == "pci" for line in gpu),
+        gpu_ids=tuple(int(line[4:], 16) for line in gpu if _DEVICE.fullmatch(line)),
+        switches=gpu.count("switch"),
+        fabric_manager="fabric_manager" in nvidia,
+        driver=_version(nvidia.get("driver")),
+        driver_fault=_text(nvidia.get("fault")),
+        smi="smi" in nvidia,
+        smi_late="late" in nvidia,
         clocks=tuple(_clocks(line[4:]) for line in gpu if line.startswith("gpu ")),
         pages=number(system["pages"]) if "pages" in system else None,
         boot_pages="boot_pages" in system,

@@ -152,18 +152,38 @@ fi
 
 section gpu
 for device in "$root"/sys/bus/pci/devices/*; do
-  # Graphics and 3D controllers of NVIDIA; not its network cards and bridges.
-  case "$(cat "$device/vendor" 2>/dev/null) $(cat "$device/class" 2>/dev/null)" in '0x10de 0x03'*) echo pci ;; esac
+  # Graphics and 3D controllers of NVIDIA, and NVSwitches; not its network cards and other bridges.
+  case "$(cat "$device/vendor" 2>/dev/null) $(cat "$device/class" 2>/dev/null)" in
+    '0x10de 0x03'*) echo "pci $(cat "$device/device" 2>/dev/null)" ;;
+    '0x10de 0x0680'*) echo switch ;;
+  esac
 done
 version=$(sed -n 's/^NVRM version:.*  \([0-9][0-9.]*\)  .*/\1/p' "$root/proc/driver/nvidia/version" 2>/dev/null)
 if [ -n "$version" ]; then echo "driver $version"; fi
+if command -v nv-fabricmanager >/dev/null 2>&1; then echo 'fabric_manager yes'; fi
+# query FIELDS: sets `answer` and `code`. Without persistence mode, eight GPUs take half a minute.
+query() {
+  answer=$(timeout 60 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1)
+  code=$?
+}
 if command -v nvidia-smi >/dev/null 2>&1; then
-  fields=index,persistence_mode,clocks.applications.memory,clocks.applications.graphics,clocks.max.memory,clocks.max.graphics
-  if rows=$(timeout 30 nvidia-smi --query-gpu=$fields --format=csv,noheader,nounits 2>&1); then
-    printf '%s\n' "$rows" | sed 's/^/gpu /'
-  else
-    echo "fault $(printf %s "$rows" | head -n 1)"
-  fi
+  echo 'smi yes'
+  query index,persistence_mode,clocks.applications.memory,clocks.applications.graphics,clocks.max.memory,clocks.max.graphics
+  case $answer in
+    *'not a valid field'*)
+      # A driver that no longer has application clocks.
+      query index,persistence_mode
+      answer=$(printf '%s\n' "$answer" | sed -E 's/^[0-9]+, [^,]*$/&, -, -, -, -/')
+      ;;
+  esac
+  # Other lines are warnings.
+  rows=$(printf '%s\n' "$answer" | grep -E '^[0-9]+(, [^,]*){5}$')
+  case "$code $rows" in
+    # 14 means a damaged infoROM, with which a GPU works.
+    '0 '?* | '14 '?*) printf '%s\n' "$rows" | sed 's/^/gpu /' ;;
+    '124 '*) printf 'late yes\nfault nvidia-smi did not answer within 60 s\n' ;;
+    *) echo "fault $(printf %s "$answer" | head -n 1)" ;;
+  esac
 fi
 
 section saved

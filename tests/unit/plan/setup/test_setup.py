@@ -373,6 +373,57 @@ def test_the_toolkit_needs_an_engine() -> None:
     assert "needs an engine" in problem(facts(gpus_on_bus=1), "toolkit")
 
 
+SERVER = dict.fromkeys(("nvidia-kernel-common-580-server", "linux-modules-nvidia-580-server-6.8.0-85-generic"), "1")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"smi": True, "driver_fault": "NVIDIA-SMI has failed"}, "is of no package that kit knows"),
+        ({"driver": "550.54.15"}, "there is no nvidia-smi"),
+        (
+            {"driver": "550.54.15", "smi": True, "smi_late": True, "driver_fault": "late"},
+            "550.54.15 is loaded, and late",
+        ),
+        ({"driver": "580.1", "smi": True, "smi_late": True, "packages": SERVER}, "580.1 is loaded"),
+        (
+            {"packages": SERVER, "gpu_ids": (0x2330, 0x2901)},
+            "need NVIDIA's open modules, and the driver 580-server has",
+        ),
+    ],
+    ids=["run file", "module", "late", "late package", "closed modules"],
+)
+def test_a_driver_that_kit_must_not_replace_is_refused(more: dict[str, Any], message: str) -> None:
+    assert message in problem(facts(**UBUNTU, gpus_on_bus=2, **more), "driver")
+
+
+def test_a_driver_of_another_branch_that_does_not_work_is_named() -> None:
+    one = facts(**UBUNTU, gpus_on_bus=1, packages=SERVER)
+    assert "kit.yaml wants the driver 570, and 580-server is installed" in problem(
+        one, "driver", setup={"driver": "570"}
+    )
+    works = facts(**UBUNTU, gpus_on_bus=1, packages=SERVER, driver="580.65.06", smi=True, clocks=(SLOW,))
+    assert packages(draft(works, areas=("driver",), setup={"driver": "570"}).plan) == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "branch"),
+    [((0x20B0,), "580-server"), ((0x2901,), "580-server-open"), ((0x2342,), "580-server-open"), ((), "580-server")],
+    ids=["A100", "B200", "GH200", "unknown"],
+)
+def test_a_host_without_a_driver_gets_the_modules_for_its_gpu(ids: tuple[int, ...], branch: str) -> None:
+    """Also beside programs that a package brought without a driver."""
+    one = facts(**UBUNTU, gpus_on_bus=1, gpu_ids=ids, smi=True, packages={"nvidia-utils-580-server": "1"})
+    assert packages(draft(one, areas=("driver",)).plan)[0][0] == f"nvidia-headless-no-dkms-{branch}"
+
+
+def test_nvswitches_without_a_fabric_manager_are_named() -> None:
+    (remark,) = draft(facts(**UBUNTU, gpus_on_bus=8, switches=4), areas=("driver",)).remarks
+    assert "no fabric manager" in remark.text
+    assert "apt-get install nvidia-fabricmanager-580," in (remark.hint or "")
+    assert draft(facts(**UBUNTU, gpus_on_bus=8, switches=4, fabric_manager=True), areas=("driver",)).remarks == ()
+
+
 SLOW = GpuClocks(index=0, persistence=False, memory=2619, graphics=345, most_memory=2619, most_graphics=1980)
 
 
