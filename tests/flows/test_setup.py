@@ -298,6 +298,26 @@ def test_kernel_settings_are_raised_and_come_back(reporter: Remembering, vm: Set
     assert list(vm.path("/opt/kit/.setup/values").iterdir()) == []
 
 
+def test_later_files_of_kernel_settings_are_read(vm: SetupHost) -> None:
+    vm.write(
+        "/etc/sysctl.conf",
+        "# a comment\nnet.core.rmem_max=16777216\n-net/ipv4/tcp_rmem = 4096\t87380  16777216\nvm.x = 1\n",
+    )
+    vm.path("/etc/sysctl.d").mkdir()
+    vm.path("/etc/sysctl.d/99-sysctl.conf").symlink_to("../sysctl.conf")
+    vm.write("/usr/lib/sysctl.d/99-sysctl.conf", "net.core.rmem_max = 1\n")
+    vm.write("/usr/lib/sysctl.d/99-z.conf", "net.core.wmem_max = 2\n")
+    vm.write("/etc/sysctl.d/10-early.conf", "net.core.wmem_max = 3\n")
+    vm.write("/proc/meminfo", "MemTotal:       16384000 kB\nMemFree: 1 kB\n")
+    facts = observe(SetupTransport(vm), ("net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem"))
+    assert facts.later_settings == {
+        "net.core.rmem_max": ("/etc/sysctl.d/99-sysctl.conf", "16777216"),
+        "net.core.wmem_max": ("/usr/lib/sysctl.d/99-z.conf", "2"),
+        "net.ipv4.tcp_rmem": ("/etc/sysctl.d/99-sysctl.conf", "4096 87380 16777216"),
+    }
+    assert facts.memory_kib == 16384000
+
+
 @pytest.mark.parametrize(
     ("of_all", "of_eth1", "loosened"), [("1", "0", True), ("0", "1", True), ("0", "0", False), ("2", "1", False)]
 )

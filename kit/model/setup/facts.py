@@ -105,7 +105,8 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     `driver_fault` is the complaint of nvidia-smi. `smi`: nvidia-smi is there. `smi_late`: it did not answer in time.
     `pages` counts reserved pages of 1 GiB, None if the
     processor or the kernel has none. `boot_pages`: the running kernel was started with pages of 1 GiB.
-    `saved_packages` are those that kit installed, with their area.
+    `later_settings` maps a setting of the kernel to the file that sets it at boot after kit's own, and its value there.
+    `memory_kib` is 0 if the host does not say it. `saved_packages` are those that kit installed, with their area.
     `unfinished` has grub or engine if kit changed its settings, and was killed before it read them.
     """
 
@@ -132,6 +133,8 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     live_restore: bool = False
     files: Mapping[str, SystemFile] = field(default_factory=dict)
     kernel_settings: Mapping[str, str] = field(default_factory=dict)
+    later_settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    memory_kib: int = 0
     nics: tuple[Nic, ...] = ()
     interfaces: tuple[Interface, ...] = ()
     default_interface: str | None = None

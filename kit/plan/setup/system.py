@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kit.errors import KitError, StepError
 from kit.model.setup.facts import Nic, SetupFacts
 from kit.model.setup.paths import GRUB, LIMITS, MTU_DISPATCHER, MTU_IFUPDOWN, MTU_NETPLAN, SYSCTL
@@ -32,6 +34,9 @@ _LOOSE = (
     "2",
     "with several cards, an answer may come in by another card: strict (1) drops it",
 )
+# What huge pages leave to the system at least.
+GIB_KIB = 2**20
+_LEAST_KIB = 2 * GIB_KIB
 _NETPLAN = "10-netplan-"
 KEYS = tuple(key for key, _, _ in (*_VALUES, *_SWITCHES, _LOOSE))
 
@@ -79,10 +84,30 @@ def sysctl(facts: SetupFacts) -> Part:
             first = now_wrong[0][0]
             why = f"{first} is {facts.kernel_settings.get(first)}"
             part.steps.append(SetKernelValues(area="sysctl", values=now_wrong, why=why))
+    part.remarks += _overridden(facts, wanted)
     if not facts.has(LIMITS, _LIMITS):
         why = "RDMA pins memory, and a login may pin only a little"
         part.steps.append(WriteSystemFile(area="sysctl", path=LIMITS, content=_LIMITS, why=why))
     return part
+
+
+def _overridden(facts: SetupFacts, wanted: Sequence[tuple[str, str, str]]) -> list[Remark]:
+    """Return a remark for each file of the host that takes back settings at the next boot. It may be a choice."""
+    amounts = {key for key, _, _ in _VALUES}
+    files: dict[str, list[str]] = {}
+    for key, value, _ in wanted:
+        path, later = facts.later_settings.get(key, ("", value))
+        if not _reaches(later, value) if key in amounts else later != value:
+            files.setdefault(path, []).append(f"{key} = {later}")
+    name = facts.host.name
+    return [
+        Remark(
+            host=name,
+            text=f"{path} wins over kit's {SYSCTL} at the next boot: {', '.join(lines)}",
+            hint=f"remove these lines unless somebody wants them: kit ssh {name} -- sudo nano {path}",
+        )
+        for path, lines in files.items()
+    ]
 
 
 def _is_strict(facts: SetupFacts) -> bool:
@@ -148,6 +173,9 @@ def _pages(facts: SetupFacts, spec: SetupSpec) -> Part:
     known = any(value.kind == "hugepages" for value in facts.saved_values)
     if enough and not known and GRUB not in facts.files:
         return part  # They are reserved by other means.
+    if not enough and (problem := _too_many(facts, count)):
+        part.problems.append(problem)
+        return part
     new = not written if facts.grub else not known
     if new and not enough:
         why = f"it has {plural(facts.pages, 'page')} of 1 GiB, and kit.yaml wants {count}"
@@ -169,6 +197,21 @@ def _pages(facts: SetupFacts, spec: SetupSpec) -> Part:
         later = ", if the kernel has no room for them now" if new else ""
         part.waiting.append(f"{plural(count, 'page')} of 1 GiB{later}")
     return part
+
+
+def _too_many(facts: SetupFacts, count: int) -> StepError | None:
+    """Return the error for pages that leave too little memory: the kernel gives it to them first, and does not boot."""
+    least = max(_LEAST_KIB, facts.memory_kib // 10)
+    if not facts.memory_kib or count * GIB_KIB <= facts.memory_kib - least:
+        return None
+    most = max(0, (facts.memory_kib - least) // GIB_KIB)
+    return StepError(
+        f"it has {facts.memory_kib / GIB_KIB:.1f} GiB of memory, and setup.hugepages: {count} takes {count} GiB of it, "
+        "so it would not boot",
+        hint=f"pages have 1 GiB, so write at most {most} (setup.hugepages, or --hugepages); "
+        f"for some hosts alone: kit setup -H {facts.host.name} --hugepages N",
+        host=facts.host.name,
+    )
 
 
 def mtu(facts: SetupFacts, spec: SetupSpec, network: str) -> Part:

@@ -93,6 +93,8 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         live_restore=docker.get("live_restore") == "true",
         files=dict(_file(line) for line in parts.get("files", ())),
         kernel_settings={key: value for key, value in _pairs(parts.get("kernel", ())).items() if len(value) <= 200},
+        memory_kib=number(system.get("memory_kib") or "0"),
+        later_settings=dict(_later(line) for line in parts.get("later_kernel", ())),
         nics=tuple(_nic(line) for line in parts.get("nics", ())),
         interfaces=interfaces_of(parts.get("addresses", ())),
         default_interface=_default_interface(parts.get("route", ())),
@@ -188,6 +190,13 @@ def _nic(line: str) -> Nic:
         pending=pending == "yes",
         unit=_word(unit.strip()),
     )
+
+
+def _later(line: str) -> tuple[str, tuple[str, str]]:
+    path, key, value = (*line.split(" ", 2), "", "")[:3]
+    if len(value) > 200:
+        raise OddAnswer("this value is too long", value)
+    return _word(key), (_word(path), value)
 
 
 def _default_interface(lines: Sequence[str]) -> str | None:

@@ -18,6 +18,7 @@ if has_systemd; then echo 'systemd yes'; fi
 if command -v apt-get >/dev/null 2>&1 && command -v dpkg-query >/dev/null 2>&1; then echo 'apt yes'; fi
 if [ -r "$root/etc/default/grub" ] && command -v update-grub >/dev/null 2>&1; then echo 'grub yes'; fi
 if grep -qs 'hugepagesz=1G' "$root/proc/cmdline"; then echo 'boot_pages yes'; fi
+awk '/^MemTotal:/ {print "memory_kib", $2}' "$root/proc/meminfo" 2>/dev/null
 # A newer result means that somebody else did it since.
 unfinished() { [ -e "$state/unfinished/$1" ] && ! [ "$2" -nt "$state/unfinished/$1" ]; }
 if unfinished grub "$root/boot/grub/grub.cfg"; then echo 'unfinished_grub yes'; fi
@@ -124,6 +125,23 @@ done
 for nic in "$root"/sys/class/net/*; do
   key=net.ipv4.conf.${nic##*/}.rp_filter
   if value=$(cat "$root/proc/sys/net/ipv4/conf/${nic##*/}/rp_filter" 2>/dev/null); then echo "$key $value"; fi
+done
+
+# What the next boot sets after kit's file: files with later names, also of the system. Of two with one name, that of /etc
+# counts. Prints `PATH KEY VALUE`, the last one last.
+section later_kernel
+for folder in etc run usr/local/lib usr/lib lib; do
+  for path in "$root/$folder"/sysctl.d/*.conf; do
+    if [ -e "$path" ]; then echo "${path##*/} /$folder/sysctl.d/${path##*/}"; fi
+  done
+done | awk '$1 > "90-kit.conf" && !seen[$1]++ && NF == 2' | sort | while read -r _ path; do
+  awk -v path="$path" -v settings="$settings" '
+    BEGIN {count = split(settings, words, " "); for (i = 1; i <= count; i++) wanted[words[i]] = 1}
+    !/^[ \t]*[#;]/ && (at = index($0, "=")) {
+      key = substr($0, 1, at - 1); value = substr($0, at + 1)
+      gsub(/^[ \t-]+|[ \t]+$/, "", key); gsub(/\//, ".", key); gsub(/^[ \t]+|[ \t]+$/, "", value); gsub(/[ \t]+/, " ", value)
+      if (key in wanted) print path, key, value
+    }' "$root$path" 2>/dev/null
 done
 
 section nics

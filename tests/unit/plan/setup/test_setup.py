@@ -147,6 +147,26 @@ def test_a_host_without_ip_gets_it() -> None:
     assert ("iproute2",) not in packages(draft(facts(), areas=("docker",)).plan)
 
 
+def test_pages_that_fit_are_reserved_whatever_they_leave() -> None:
+    for one in (facts(memory_kib=4 * 2**20), facts(memory_kib=0)):
+        plan = draft(one, areas=("hugepages",), setup={"hugepages": 2}).plan
+        assert [step.kind for _, step in plan.steps()] == ["ReservePages", "WriteSystemFile", "UpdateBootLoader"]
+    assert draft(facts(memory_kib=2**21, pages=2), areas=("hugepages",), setup={"hugepages": 2}).plan.empty
+
+
+def test_files_that_win_over_kits_kernel_settings_are_named() -> None:
+    later = {
+        "net.core.rmem_max": ("/etc/sysctl.d/99-sysctl.conf", "16777216"),
+        "net.ipv4.tcp_rmem": ("/etc/sysctl.d/99-sysctl.conf", "4096 131072 134217728"),
+        "net.ipv4.tcp_mtu_probing": ("/etc/sysctl.d/99-x.conf", "1"),
+    }
+    (remark,) = draft(facts(later_settings=later), areas=("sysctl",)).remarks
+    assert remark.text == (
+        "/etc/sysctl.d/99-sysctl.conf wins over kit's /etc/sysctl.d/90-kit.conf at the next boot: "
+        "net.core.rmem_max = 16777216"
+    )
+
+
 @pytest.mark.parametrize(("count", "reason"), [(1, "1 page of 1 GiB"), (2, "2 pages of 1 GiB")])
 def test_pages_that_wait_for_a_boot_are_counted(count: int, reason: str) -> None:
     one = draft(facts(pages=0), areas=("hugepages",), setup={"hugepages": count})
@@ -162,10 +182,12 @@ def test_pages_that_wait_for_a_boot_are_counted(count: int, reason: str) -> None
         (facts(os="fedora", name="Fedora Linux 42", apt=False), "and this is Fedora Linux 42"),
         (facts(gpus_on_bus=1, os="rocky", name="Rocky Linux 9.4", apt=False), "and this is Rocky Linux 9.4"),
         (facts(pages=None), "no huge pages of 1 GiB"),
+        (facts(memory_kib=3 * 2**20), "it has 3.0 GiB of memory, and setup.hugepages: 2 takes 2 GiB of it"),
+        (facts(memory_kib=2**20, pages=1), "takes 2 GiB of it, so it would not boot"),
     ],
 )
 def test_hosts_that_kit_refuses(one: SetupFacts, message: str) -> None:
-    spec = {"setup": {"hugepages": 2}} if "pages" in message else {}
+    spec = {"setup": {"hugepages": 2}} if "pages" in message or one.memory_kib else {}
     area: Area = "hugepages" if spec else "driver" if one.gpus_on_bus else "docker"
     assert message in problem(one, area, **spec)
 
