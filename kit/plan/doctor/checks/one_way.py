@@ -7,12 +7,12 @@ from statistics import median
 
 from kit.model.doctor import Check, Examined, Sight
 from kit.plan.doctor import links
-from kit.plan.doctor.checks.path_mtu import lossy
+from kit.plan.doctor.checks.path_mtu import stopped
 from kit.plan.doctor.checks.slow_link import rate_text
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
-    lost = {frozenset(pair) for pair in lossy(examined)}
+    lost = {frozenset(pair) for pair in stopped(examined)}
     pairs = [pair for pair in examined.pairs if frozenset((pair.source, pair.target)) not in lost]
     rates = {(pair.source, pair.target): pair.rate for pair in pairs if pair.rate is not None}
     blamed, rest = links.one_way(pairs)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from kit.model.doctor import Check, Examined, PairSeen, Sight
+from kit.model.values import replace
 from kit.plan.doctor import links
+
+# In bytes/s: a stream that stops reaches less. The first packets of one are small.
+CARRIES = 1e6
 
 
 def lossy(examined: Examined) -> dict[links.Pair, tuple[PairSeen, int]]:
@@ -21,9 +25,24 @@ def lossy(examined: Examined) -> dict[links.Pair, tuple[PairSeen, int]]:
     return made
 
 
+def stopped(examined: Examined) -> dict[links.Pair, tuple[PairSeen, int]]:
+    """Return those of the lossy pairs over which TCP carried next to nothing, or was not measured."""
+    return {pair: value for pair, value in lossy(examined).items() if (value[0].rate or 0.0) < CARRIES}
+
+
 def judge(examined: Examined) -> Iterator[Sight]:
     bad = lossy(examined)
+    hung = stopped(examined)
     tried = [(pair.source, pair.target) for pair in examined.pairs if pair.mtu is not None]
+    yield from _sights(hung, tried)
+    # The probe ignores what routers answer. TCP does not, so behind a gateway with a smaller MTU it works.
+    adapted = {pair: value for pair, value in bad.items() if pair not in hung}
+    for sight in _sights(adapted, [pair for pair in tried if pair not in hung]):
+        fix = f"nothing for TCP; for other protocols, {sight.fix}"
+        yield replace(sight, seen=f"{sight.seen}; TCP adapts to that", severity="watch", fix=fix)
+
+
+def _sights(bad: Mapping[links.Pair, tuple[PairSeen, int]], tried: Sequence[links.Pair]) -> Iterator[Sight]:
     blamed, rest = links.blame(bad, tried, directed=True)
     for one in blamed:
         ends = [value for pair, value in bad.items() if one.host in pair]
@@ -51,7 +70,8 @@ CHECK = Check(
     severity="breaks",
     judge=judge,
     measures=True,
-    leads_to="Small messages work, and large ones hang: ssh answers, and an all-reduce stops.",
+    leads_to="Small messages work, and large ones hang: ssh answers, and an all-reduce stops. Where TCP adapts, only "
+    "protocols without that, such as UDP, lose packets.",
     fix="Set one MTU on all hosts that their network carries: `sudo ip link set dev INTERFACE mtu SIZE`.",
     lab="kit lab fault HOST path-mtu",
 )

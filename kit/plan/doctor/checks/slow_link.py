@@ -7,12 +7,12 @@ from statistics import median
 
 from kit.model.doctor import Check, Examined, PairSeen, Sight
 from kit.plan.doctor import links
-from kit.plan.doctor.checks.path_mtu import lossy
+from kit.plan.doctor.checks.path_mtu import stopped
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
-    # A path that loses large packets carries nothing, and has its own finding.
-    lost = {frozenset(pair) for pair in lossy(examined)}
+    # A path over which streams stop has its own finding.
+    lost = {frozenset(pair) for pair in stopped(examined)}
     pairs = [pair for pair in examined.pairs if frozenset((pair.source, pair.target)) not in lost]
     # A host that is slow in one direction has its own finding. Its answers wait in the same queue as its data, so on
     # busy hosts a link of it can look slow in both directions, or late.

@@ -155,6 +155,24 @@ def test_a_path_that_loses_large_packets() -> None:
     assert seen(slow_link.CHECK, value) == seen(one_way.CHECK, value) == []
 
 
+def test_a_path_with_a_smaller_mtu_to_which_tcp_adapts() -> None:
+    """A gateway between subnets answers that a packet is too large, and the probe ignores that."""
+    value = examined(lambda pair: changed(pair, mtu=8500, mtu_local=9001))
+    sights = list(path_mtu.judge(value))
+    assert [(sight.hosts, sight.severity) for sight in sights] == [((host(n),), "watch") for n in range(1, 5)]
+    assert sights[0].seen == "packets that it receives arrive up to 8500 bytes; its MTU is 9001; TCP adapts to that"
+    assert sights[0].fix.startswith("nothing for TCP; for other protocols, on all hosts")
+
+    def slow(pair: PairSeen) -> PairSeen:
+        rate = FAST / 20 if "gpu4" in (pair.source, pair.target) else FAST
+        return changed(pair, mtu=8500, mtu_local=9001, rate=rate)
+
+    assert [hosts for hosts, _ in seen(slow_link.CHECK, examined(slow))] == [("gpu4",)]
+    # A stream that stops on one of them is a fault.
+    half = examined(lambda pair: changed(pair, mtu=8500, mtu_local=9001, rate=0.0 if pair.target == "gpu2" else FAST))
+    assert next((s.hosts, s.severity) for s in path_mtu.judge(half)) == (("gpu2",), None)
+
+
 def test_a_smaller_mtu_at_one_end_is_no_lossy_path() -> None:
     """TCP sends what the smaller end takes. The check of interfaces names the difference."""
     value = examined(
