@@ -6,6 +6,8 @@ No GPU is here: golden plans and stand-ins test this.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from kit.errors import KitError, StepError
 from kit.model.plan import Step
@@ -15,7 +17,7 @@ from kit.model.setup.facts import SetupFacts, Source
 from kit.model.setup.paths import CLOCKS_UNIT, NON_FREE_SOURCES, NVIDIA_KEY, NVIDIA_SOURCES, UPGRADES
 from kit.model.setup.result import Remark
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, LoadDriver, StartUnit, VerifyEngine, WriteSystemFile
-from kit.model.spec import SetupSpec
+from kit.model.spec import ClusterSpec, SetupSpec
 from kit.plan.setup import daemon, docker, packages
 from kit.plan.setup.packages import Repository
 from kit.plan.setup.part import Part
@@ -321,8 +323,8 @@ def toolkit_repository(facts: SetupFacts) -> Repository:
     )
 
 
-def toolkit(facts: SetupFacts, spec: SetupSpec, areas: tuple[Area, ...]) -> Part:
-    """Return what lets the engine give GPUs to containers."""
+def toolkit(facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Part:
+    """Return what lets the engine give GPUs to containers. Swarm requests no runtime, so its engines need a default."""
     part = Part()
     if not facts.gpus_on_bus:
         return part
@@ -350,13 +352,16 @@ def toolkit(facts: SetupFacts, spec: SetupSpec, areas: tuple[Area, ...]) -> Part
         part.problems.append(error)
         return part
     # The round before has written the proxy.
-    settings = daemon.merged(settings, docker.proxies(spec) if "docker" in areas else {})
-    runtimes = settings.get("runtimes")
-    if not (isinstance(runtimes, dict) and "nvidia" in runtimes):
-        content = daemon.text_of(facts, daemon.merged(settings, daemon.NVIDIA_RUNTIME))
+    settings = daemon.merged(settings, docker.proxies(spec.setup) if "docker" in areas else {})
+    wanted = _runtime(settings, swarm=spec.orchestrator == "swarm")
+    if wanted:
+        content = daemon.text_of(facts, daemon.merged(settings, wanted))
+        keys = tuple("runtimes.nvidia" if key == "runtimes" else key for key in wanted)
         why = "the engine does not know the runtime nvidia"
+        if "runtimes" not in wanted:
+            why = "Swarm gives GPUs only by the engine's default runtime"
         part.steps += [
-            ConfigureEngine(area="toolkit", content=content, keys=("runtimes.nvidia",), restart=True, why=why),
+            ConfigureEngine(area="toolkit", content=content, keys=keys, restart=True, why=why),
             VerifyEngine(why="the engine was restarted"),
         ]
         if facts.running and not facts.live_restore:
@@ -364,6 +369,14 @@ def toolkit(facts: SetupFacts, spec: SetupSpec, areas: tuple[Area, ...]) -> Part
     elif "docker" not in areas:
         part.steps += daemon.unfinished(facts, "toolkit")
     return part
+
+
+def _runtime(settings: Mapping[str, Any], *, swarm: bool) -> dict[str, Any]:
+    """Return what daemon.json lacks for GPUs. A default runtime that somebody chose stays: the deploy names it."""
+    runtimes = settings.get("runtimes")
+    known = isinstance(runtimes, dict) and "nvidia" in runtimes
+    default = swarm and settings.get("default-runtime", "runc") == "runc"
+    return {**({} if known else daemon.NVIDIA_RUNTIME), **({"default-runtime": "nvidia"} if default else {})}
 
 
 def clocks(facts: SetupFacts) -> Part:

@@ -86,7 +86,7 @@ def _part(area: Area, facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, .
     drafts: Mapping[Area, Callable[[], Part]] = {
         "docker": lambda: docker.plan(facts, spec.setup),
         "driver": lambda: gpu.driver(facts, spec.setup),
-        "toolkit": lambda: gpu.toolkit(facts, spec.setup, areas),
+        "toolkit": lambda: gpu.toolkit(facts, spec, areas),
         "sysctl": lambda: system.sysctl(facts),
         "clocks": lambda: gpu.clocks(facts),
         "hugepages": lambda: system.hugepages(facts, spec.setup),

@@ -46,7 +46,8 @@ CHECK = Check(
     judge=judge,
     reads=(_RUNNING, _KERNELS, *_MODULES),
     leads_to="After the next reboot, the VM has no GPUs.",
-    fix="Install the kernel's headers and build the driver for it: `sudo apt-get install linux-headers-KERNEL`, then "
-    "`sudo dkms autoinstall -k KERNEL`.",
+    fix="If the driver is of Ubuntu's packages, as `kit setup` installs it: `sudo apt-get install "
+    "linux-modules-nvidia-BRANCH-KERNEL`, with the branch that `dpkg -l 'linux-modules-nvidia-*'` shows. "
+    "If dkms builds it: `sudo apt-get install linux-headers-KERNEL`, then `sudo dkms autoinstall -k KERNEL`.",
     lab="kit lab fault HOST gpu-next-kernel",
 )

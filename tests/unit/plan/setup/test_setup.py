@@ -467,6 +467,26 @@ def test_a_merge_keeps_the_runtimes_of_others() -> None:
     assert b"nvidia-container-runtime" in step.content
 
 
+@pytest.mark.parametrize(
+    ("there", "keys"),
+    [
+        (b"{}", ("runtimes.nvidia", "default-runtime")),
+        (b'{"runtimes": {"nvidia": {}}, "default-runtime": "runc"}', ("default-runtime",)),
+        (b'{"runtimes": {"nvidia": {}}, "default-runtime": "nvidia"}', ()),
+        (b'{"runtimes": {"nvidia": {}}, "default-runtime": "crun"}', ()),
+    ],
+)
+def test_swarm_needs_the_runtime_as_the_default(there: bytes, keys: tuple[str, ...]) -> None:
+    file = {DAEMON_JSON: SystemFile(content=there, mode="644")}
+    toolkit = {"nvidia-container-toolkit": "1"}
+    one = facts(engine="26", compose="2", gpus_on_bus=1, packages=toolkit, files=file)
+    steps = [step for _, step in draft(one, areas=("toolkit",), orchestrator="swarm").plan.steps()]
+    assert [step.keys for step in steps if isinstance(step, ConfigureEngine)] == ([keys] if keys else [])
+    # Compose requests the runtime by name.
+    other = [step for _, step in draft(one, areas=("toolkit",)).plan.steps() if isinstance(step, ConfigureEngine)]
+    assert [step.keys for step in other] == ([("runtimes.nvidia",)] if there == b"{}" else [])
+
+
 def test_missing_names_what_differs() -> None:
     wanted = {"runtimes": {"nvidia": {"path": "x"}}, "debug": True}
     assert daemon.missing({}, wanted) == ("runtimes", "debug")
