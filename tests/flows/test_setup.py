@@ -203,6 +203,9 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
         ("update", "E: Failed to fetch http://deb.example/x  407  Proxy Authentication Required", "apt's proxy ref"),
         ("update", "E: Conflicting values set for option Signed-By regarding source http://x", "same repository"),
         ("update", "E: Failed to fetch http://deb.example/dists/x/Release  404  Not Found", "does not exist .404"),
+        ("update", "W: GPG error: http://x stable InRelease: EXPKEYSIG 1A2B", "checked: http://x stable InRel"),
+        ("install", "The following packages will be REMOVED:\n  moby-cli\n  moby-engine\n0 upgraded\n"
+         "E: Packages need to be removed but remove is disabled.", "of the host for that: moby-cli moby-engine$"),
         ("install", "E: Unable to locate package docker.io", "no repository of the host has the package docker.io"),
         ("install", "E: Unable to locate package linux-modules-nvidia-580-6.8.0-9-generic", "only the newest kernels"),
         ("install", "E: You don't have enough free space in /var/cache/apt/archives/.", "its disk is full"),
@@ -212,14 +215,28 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
 def test_a_failure_of_apt_names_its_first_cause(
     reporter: Remembering, vm: SetupHost, phase: str, log: str, message: str
 ) -> None:
+    vm.write("/fake/apt-install-fails", "E: Unable to locate package docker.io")
     vm.write(f"/fake/apt-{phase}-fails", log)
     with pytest.raises(StepError, match=message) as error:
         up(reporter, vm)
     assert error.value.host == "gpu1"
     assert error.value.hint
     assert len(error.value.message) < 400
-    vm.path(f"/fake/apt-{phase}-fails").unlink()
+    for name in ("update", "install"):
+        vm.path(f"/fake/apt-{name}-fails").unlink(missing_ok=True)
     assert up(reporter, vm).hosts[0].engine == "26.1.5"
+
+
+def test_a_broken_repository_prevents_no_packages_of_others(reporter: Remembering, vm: SetupHost) -> None:
+    broken = "W: GPG error: http://x stable InRelease: EXPKEYSIG 1A2B\n"
+    vm.write("/fake/apt-update-fails", broken)
+    assert up(reporter, vm).hosts[0].engine == "26.1.5"
+    # A failure that has nothing to do with it has its own cause.
+    vm.write("/fake/packages", "base-files 13 installed\n")
+    vm.path("/fake/engine").unlink()
+    vm.write("/fake/apt-install-fails", "dpkg: error processing package docker.io (--configure):\n exit status 1")
+    with pytest.raises(StepError, match=r"dpkg cannot configure docker\.io"):
+        up(reporter, vm)
 
 
 def test_somebody_elses_apt_is_waited_for_and_named(

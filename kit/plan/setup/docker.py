@@ -136,7 +136,7 @@ def _ip(facts: SetupFacts) -> list[Step]:
 
 def _engine(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     has = facts.packages
-    engine = bool({"docker.io", "docker-ce"} & has.keys()) or bool(facts.engine)
+    engine = bool({"docker.io", "docker-ce", "moby-engine"} & has.keys()) or bool(facts.engine)
     if engine and facts.compose:
         return []
     if not engine:
@@ -148,6 +148,9 @@ def _engine(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
         distributed = (*packages.engine_packages(facts), packages.compose_package(facts), "ca-certificates", "iptables")
         return [InstallPackages(area="docker", packages=distributed, why="it has no engine")]
     why = "it has no Compose v2"
+    if "moby-engine" in has:
+        # Microsoft's packages, on images of Azure. Those of others conflict with them.
+        return [InstallPackages(area="docker", packages=("moby-compose",), why=why)]
     if "docker-ce" in has or not packages.has_compose(facts):
         steps = [] if "docker-ce" in has else repository(facts).steps(facts)
         return [*steps, InstallPackages(area="docker", packages=("docker-compose-plugin",), why=why)]

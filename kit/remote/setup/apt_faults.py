@@ -53,6 +53,16 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "make them the same, or remove one: kit ssh {host} -- ls /etc/apt/sources.list.d",
     ),
     (
+        r"GPG error: (\S.*)",
+        "a repository's signature cannot be checked: {0}",
+        "correct or remove that repository: kit ssh {host} -- ls /etc/apt/sources.list.d",
+    ),
+    (
+        r"(?:The following packages will be REMOVED|REMOVING):\s*((?:\n? +\S.*)+)[\s\S]*remove is disabled",
+        "apt would remove packages of the host for that: {0}",
+        "kit removes none: install what is missing from where these came, or remove them yourself; then: kit setup",
+    ),
+    (
         r"((?:NO_PUBKEY|EXPKEYSIG) \w+|The following signatures .*)",
         "a repository's signature cannot be checked: {0}",
         "check the host's sources of packages: kit ssh {host} -- sudo apt-get update",
@@ -100,7 +110,7 @@ def first_cause(log: str, host: str) -> tuple[str, str]:
     for pattern, meaning, hint in _CAUSES:
         match = re.search(pattern, log)
         if match:
-            what = next((group for group in match.groups() if group), match[0])[:200]
+            what = " ".join(next((group for group in match.groups() if group), match[0]).split())[:200]
             return meaning.format(what), hint.format(host=host)
     errors = [line for line in log.splitlines() if line.startswith(("E:", "dpkg:"))]
     last = errors or log.strip().splitlines()

@@ -33,20 +33,25 @@ await_lock() {
 installed() { dpkg-query -W -f '${Package} ${db:Status-Status}\n' | sed -n 's/ installed$//p' | sort; }
 # What apt and dpkg print if another process has the lock.
 taken='Could not get lock|Unable to (acquire|lock) |is another process using it|locked by another process'
-# work COMMAND...: waits for the lock, and starts again if another program took it meanwhile: it takes it between
-# two commands, too.
-work() {
+# try COMMAND...: waits for the lock, and starts again if another program took it meanwhile: it takes it between
+# two commands, too. Sets `code`, and `lines`, the length of the log before the last attempt.
+try() {
   end=$(($(date +%s) + limit))
   while :; do
     await_lock
     lines=$(wc -l <"$log")
     attempt "$@"
     [ "$code" = 0 ] && return 0
-    tail -n "+$((lines + 1))" "$log" | grep -qE "$taken" && [ "$(date +%s)" -lt "$end" ] || break
+    words | grep -qE "$taken" && [ "$(date +%s)" -lt "$end" ] || return 1
     echo "progress - waiting for apt's lock, which another program took"
     sleep 1
   done
-  tail -n 200 "$log" | tail -c 60000 >&2
+}
+# words: what the last attempt printed.
+words() { tail -n "+$((lines + 1))" "$log"; }
+# give_up: fails with standard input, the words of a command.
+give_up() {
+  tail -n 200 | tail -c 60000 >&2
   exit 1
 }
 # attempt COMMAND...: in another session, so that nothing interrupts it, with its progress. Sets `code`.
@@ -82,11 +87,22 @@ record() {
   done >"$state/packages.more"
   cat "$state/packages.more" >>"$state/packages" && rm -f "$state/packages.more" "$state/before" "$state/before.area"
 }
-work dpkg --force-confdef --force-confold --configure -a
+try dpkg --force-confdef --force-confold --configure -a || words | give_up || exit 1
 [ $# -gt 0 ] || { record; exit 0; }
 echo 'progress - reading the lists of packages'
 # An apt that does not know Lock::Timeout (before 2.0) ignores it.
-work apt-get -q -o APT::Status-Fd=3 -o DPkg::Lock::Timeout=30 -o APT::Update::Error-Mode=any update
-work apt-get -q -y -o APT::Status-Fd=3 -o DPkg::Lock::Timeout=30 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
-  --no-install-recommends install -- "$@"
+# One repository that cannot be read must not prevent packages of the others. apt has their lists, perhaps older ones.
+rm -f "$state/apt.update"
+try apt-get -q -o APT::Status-Fd=3 -o DPkg::Lock::Timeout=30 -o APT::Update::Error-Mode=any update || words >"$state/apt.update"
+if grep -qsE "$taken" "$state/apt.update"; then give_up <"$state/apt.update"; fi
+# To make room for a package, apt would remove others, such as another engine with its containers.
+try apt-get -q -y -o APT::Status-Fd=3 -o DPkg::Lock::Timeout=30 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
+  --no-install-recommends --no-remove install -- "$@" || {
+  # Without fresh lists, apt lacks packages, or looks for versions that are gone.
+  if [ -e "$state/apt.update" ] && words | grep -qE 'Unable to locate|no installation candidate|Failed to fetch|unmet dependencies'; then
+    give_up <"$state/apt.update"
+  fi
+  words | give_up || exit 1
+}
+rm -f "$state/apt.update"
 record

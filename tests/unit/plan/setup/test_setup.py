@@ -133,6 +133,7 @@ def test_hosts_with_the_same_steps_are_one_paragraph() -> None:
         ({"engine": "26.1.5", "packages": {"docker.io": "26", "docker-cli": "26"}}, {}, "docker-compose"),
         ({**BOOKWORM, "engine": "20.10.24", "packages": {"docker.io": "20"}}, {}, "docker-compose-plugin"),
         ({**UBUNTU, "engine": "27.0", "packages": {"docker-ce": "27"}}, {}, "docker-compose-plugin"),
+        ({**UBUNTU, "packages": {"moby-engine": "25"}}, {}, "moby-compose"),
     ],
 )
 def test_packages_of_docker(more: dict[str, Any], spec: dict[str, Any], wanted: str) -> None:
