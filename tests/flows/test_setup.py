@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.screen import jsonout
 from kit.cli.text import plan as plantext
 from kit.errors import AnswerError, KitError, NotReadyError, StepError
 from kit.flows.setup.setup import SetupRequest, preview, setup
@@ -64,6 +65,26 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(reporter: Remembering, vm:
     assert "install  docker.io docker-cli docker-compose ca-certificates iptables" in text
     assert vm.log == []
     assert not vm.path("/opt/kit").exists()
+
+
+def test_json_has_what_the_text_leaves_open(reporter: Remembering, vm: SetupHost) -> None:
+    vm.write("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n")
+    pages = {"hugepages": 2}
+    draft = jsonout.setup_plan(preview(context_of(reporter, vm, setup=pages), SetupRequest(areas=("hugepages",))))
+    assert [step["step"] for step in draft["rounds"][0]["hosts"][0]["steps"]] == ["ReservePages"]
+    (remark,) = draft["remarks"]
+    assert remark["host"] == "gpu1"
+    assert "the pages are gone after a reboot" in remark["text"]
+    assert remark["hint"]
+    vm.write("/etc/default/grub", "")
+    draft = jsonout.setup_plan(preview(context_of(reporter, vm, setup=pages), SetupRequest(areas=("hugepages",))))
+    assert draft["waiting"] == {"gpu1": ["2 pages of 1 GiB, if the kernel has no room for them now"]}
+    vm.path("/etc/default/grub").unlink()
+    result = up(reporter, vm, "hugepages", setup={"hugepages": 4})
+    assert result.remarks == ()
+    vm.write("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0\n")
+    (left,) = jsonout.encode(up(reporter, vm, "hugepages", setup={"hugepages": 4}))["remarks"]
+    assert "the pages are gone after a reboot" in left["text"]
 
 
 def test_an_old_engine_that_works_is_kept(reporter: Remembering, vm: SetupHost) -> None:

@@ -19,6 +19,7 @@ from kit.model.queue import Cordon, Line, Reason, WaitingRun
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import RunRecord, ShownRun
 from kit.model.secret import Secret
+from kit.model.setup.result import Draft
 from kit.model.text import CONTROLS
 from kit.model.values import fields as value_fields
 from kit.model.values import is_value
@@ -154,6 +155,11 @@ def _scalar(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def setup_plan(draft: Draft) -> dict[str, Any]:
+    """Return the plan of kit setup in the shape of every plan, with what waits for a reboot and the remarks."""
+    return {**_plan(draft.plan), "waiting": encode(draft.waiting), "remarks": encode(draft.remarks)}
 
 
 def error(problem: KitError) -> dict[str, Any]:

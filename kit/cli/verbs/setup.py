@@ -12,10 +12,10 @@ from kit.cli.verbs.values import areas, count
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
-    from kit.model.plan import Plan
 
 
 def setup(session: Session) -> int:
+    from kit.cli.screen import jsonout
     from kit.cli.text import plan as plantext
     from kit.cli.text import setup as text
     from kit.config.selection import select_hosts
@@ -32,10 +32,10 @@ def setup(session: Session) -> int:
         result = preview(context, request)
         width = session.width
 
-        def shown(plan: Plan) -> str:
-            return plantext.setup_plan(plan, undo=args.undo, verbose=args.verbose, width=width)
+        def shown(_fields: object) -> str:
+            return plantext.setup_plan(result.plan, undo=args.undo, verbose=args.verbose, width=width)
 
-        session.show("plan", result.plan, shown)
+        session.show("plan", jsonout.setup_plan(result), shown)
         return 0
     session.show("setup", setup(context, request), text.setup)
     return 0

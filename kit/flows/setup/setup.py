@@ -109,6 +109,7 @@ def setup(context: Context, request: SetupRequest) -> SetupResult:
         changed=bool(done),
         undo=request.undo,
         seconds=time.monotonic() - start,
+        remarks=result.remarks,
     )
 
 

@@ -38,9 +38,10 @@ class SetupHost(Struct, frozen=True, kw_only=True):
 
 
 class SetupResult(Struct, frozen=True, kw_only=True):
-    """What `kit setup` did. `undo`: it restored what an earlier one had changed."""
+    """What `kit setup` did. `undo`: it restored what an earlier one had changed. `remarks` is what it leaves open."""
 
     hosts: tuple[SetupHost, ...]
     changed: bool
     undo: bool
     seconds: float
+    remarks: tuple[Remark, ...] = ()
