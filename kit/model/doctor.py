@@ -52,8 +52,12 @@ class Command(Struct, frozen=True, kw_only=True):
     tail: bool = False
 
 
+# In place of a path: where the engine keeps images if its settings name a place.
+DATA_ROOT = "the engine's data-root"
+
+
 class Disk(Struct, frozen=True, kw_only=True):
-    """Read how full the file system is that holds a path."""
+    """Read how full the file system is that holds a path, or that of DATA_ROOT."""
 
     path: str
 

@@ -153,7 +153,7 @@ def _source(read: Read) -> str:
             where = " in the node" if read.node else f" (only with `{read.only_with}`)" if read.only_with else ""
             return f"`{_shown(read.argv)}`{where}"
         case Disk():
-            return f"the room of `{read.path}`"
+            return f"the room of `{read.path}`" if read.path.startswith("/") else f"the room of {read.path}"
         case Lookup():
             return f"the addresses of `{read.name}`" if read.name else "the addresses of its own name"
         case Mounts():

@@ -28,6 +28,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Set
 
+DAEMON_JSON = "/etc/docker/daemon.json"
 # In bytes: a file, one of many files, an output (nvidia-smi -q -x prints about 30 KB a GPU), and all of them together.
 FILE, SMALL, OUTPUT, TOTAL = 64 << 10, 4 << 10, 512 << 10, 4 << 20
 # Of a pattern.
@@ -317,10 +318,21 @@ def fault_of(place: str) -> str:
     return ""
 
 
-def room(path: str) -> Optional[List[int]]:
+def data_root() -> str:
+    """Return where the engine keeps images if its settings name a place, or ""."""
     try:
-        disk = os.statvfs(path)
-    except OSError:
+        value = json.loads(content(DAEMON_JSON, FILE) or b"{}")
+    except (ValueError, RecursionError):
+        return ""
+    path = value.get("data-root") if isinstance(value, dict) else None
+    return path if isinstance(path, str) and path.startswith("/") else ""
+
+
+def room(path: str) -> Optional[List[int]]:
+    """Return the room at a path. Any other text means the engine's data-root."""
+    try:
+        disk = os.statvfs(path if path.startswith("/") else data_root())
+    except (OSError, ValueError):
         return None
     return [disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize, disk.f_files, disk.f_favail]
 

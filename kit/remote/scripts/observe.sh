@@ -37,7 +37,9 @@ by_client() {
   done
   if [ "$huge" -gt 0 ]; then printf 'hugepages_kib %d\nhugepages_free_kib %d\n' "$huge" "$huge_free"; fi
   if [ -r /etc/os-release ]; then (. /etc/os-release && echo "os ${PRETTY_NAME:-unknown}"); fi
-  free=$(df -Pk /var/lib/docker 2>/dev/null || df -Pk /var 2>/dev/null || df -Pk /)
+  # Where the engine keeps images if its settings name a place.
+  data=$(cat /etc/docker/daemon.json 2>/dev/null | tr '\n\t' '  ' | sed -n 's/.*"data-root" *: *"\(\/[^"\\]*\)".*/\1/p')
+  free=$(df -Pk "${data:-/var/lib/docker}" 2>/dev/null || df -Pk /var/lib/docker 2>/dev/null || df -Pk /var 2>/dev/null || df -Pk /)
   echo "$free" | awk 'NR==2 {print "disk_free_kib", $4}'
 
   section addresses

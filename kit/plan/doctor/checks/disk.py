@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kit.model import names
-from kit.model.doctor import Check, Disk, Examined, Room, Seen, Severity, Sight
+from kit.model.doctor import DATA_ROOT, Check, Disk, Examined, Room, Seen, Severity, Sight
 from kit.model.text import size
 
 # The engine's images, kit's folder, and where programs write. Several of them are mostly one disk.
-PATHS = ("/", "/var/lib/docker", names.ROOT, "/var/tmp", "/tmp")  # noqa: S108
+PATHS = ("/", "/var/lib/docker", DATA_ROOT, names.ROOT, "/var/tmp", "/tmp")  # noqa: S108
 FULL = 10**9
 # Below both, the next image may not fit.
 LITTLE, SHARE = 10 * 10**9, 0.05

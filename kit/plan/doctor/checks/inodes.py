@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kit.model import names
-from kit.model.doctor import Check, Disk, Examined, Severity, Sight
+from kit.model.doctor import DATA_ROOT, Check, Disk, Examined, Severity, Sight
 
-_DISKS = tuple(Disk(path=path) for path in ("/", "/var/lib/docker", names.ROOT, "/tmp"))  # noqa: S108  (only read)
+_PATHS = ("/", "/var/lib/docker", DATA_ROOT, names.ROOT, "/tmp")  # noqa: S108  (only read)
+_DISKS = tuple(Disk(path=path) for path in _PATHS)
 # An image of kit has about 60,000 files, and the code of a run some thousands.
 _NONE, _FULL, _NEARLY = 1000, 0.99, 0.95
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kit.model.doctor import Command, Ran, Room
+from kit.model.doctor import DATA_ROOT, Command, Ran, Room
 from kit.plan.doctor.checks import (
     clock_service,
     data_mount,
@@ -141,6 +141,11 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         ["/: 49000 of 1000000 inodes are free"],
     ),
     (inodes, {"rooms": {"/": Room(total=4, free=4, inodes=0, inodes_free=0)}}, []),
+    (
+        inodes,
+        {"rooms": {DATA_ROOT: Room(total=4, free=4, inodes=500, inodes_free=499)}},
+        ["the engine's data-root: 499 of 500 inodes are free"],
+    ),
     (shm, {"runs": {DF: DF_HEAD + "shm 1000000 950000 50000 95% /dev/shm\n"}}, ["973 MB of 1.02 GB are used"]),
     (shm, {"runs": {DF: DF_HEAD + "shm 65536 0 65536 0% /dev/shm\n"}}, ["only 67.1 MB"]),
     (shm, {"runs": {DF: DF_HEAD + "shm 0 0 0 0% /dev/shm\n"}}, []),

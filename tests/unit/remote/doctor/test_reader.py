@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Mount, Mounts, Read, Seen
+from kit.model.doctor import DATA_ROOT, Command, Disk, File, Files, Links, Lookup, Mount, Mounts, Read, Seen
 from kit.model.host import Host
 from kit.remote.doctor import reader
 from kit.remote.doctor.read import Look, read_host
@@ -165,6 +165,17 @@ def test_a_disk_a_name_and_the_own_name() -> None:
     assert host.room("/no/such") is None
     assert "127.0.0.1" in host.addresses["localhost"]
     assert host.addresses["no.such.name.invalid"] == ()
+
+
+def test_the_disk_of_the_engines_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "daemon.json"
+    monkeypatch.setattr(reader, "DAEMON_JSON", str(file))
+    assert reader.room(DATA_ROOT) is None
+    for text in ("", "{", "[]", '{"data-root": 1}', '{"data-root": "data"}', '{"data-root": "/no/such"}'):
+        file.write_text(text)
+        assert reader.room(DATA_ROOT) is None
+    file.write_text(f'{{"data-root": "{tmp_path}"}}')
+    assert reader.room(DATA_ROOT) == reader.room(str(tmp_path))
 
 
 def test_a_read_in_the_node_gets_the_words_before_it_and_is_left_out_without() -> None:

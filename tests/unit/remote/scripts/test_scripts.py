@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kit.remote.cluster.observe import listener_word, parse
-from kit.remote.scripts import script
+from kit.remote.scripts import kernel, script
 from tests.fakes.facts import host
 from tests.fakes.shell import bare_path
 
@@ -79,6 +79,30 @@ def test_observe_ends_on_a_path_with_nothing(tmp_path: Path) -> None:
     done = run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(tmp_path)})
     assert done.stdout.endswith(b"@@ end\n")
     assert parse(host(1), done.stdout.decode()).cores == 0
+
+
+DATA_ROOT = '{\n\t"debug": true,\n\t"data-root" :\n "/data/docker", "log-driver": "local"}'
+
+
+def test_the_room_for_images_is_that_of_the_engines_data_root(
+    tmp_path: Path, bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "daemon.json"
+    file.write_text(DATA_ROOT)
+    monkeypatch.setattr(kernel, "DAEMON_JSON", str(file))
+    assert kernel.data_root() == ["/data/docker"]
+    for text in ("", "{}", '{"data-root": 1}', '{"data-root": "x"}', '{"data-root": "/a\\u0041"}'):
+        file.write_text(text)
+        assert kernel.data_root() == []
+    # Without Python, the shell reads it.
+    file.write_text(DATA_ROOT)
+    for name in ("cat", "df"):
+        (bare / name).unlink()
+    real = shutil.which("cat")
+    stub(bare, "cat", f'[ "$1" != /etc/docker/daemon.json ] || exec {real} {file}; exec {real} "$@"')
+    stub(bare, "df", '[ "$2" = /data/docker ] || exit 1; echo Filesystem; echo /dev/x 9 1 4194304 1% /data')
+    facts = parse(host(1), run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(bare)}).stdout.decode())
+    assert facts.disk_free_mib == 4096
 
 
 def test_observe_takes_the_words_of_its_tools(tmp_path: Path, bare: Path) -> None:
