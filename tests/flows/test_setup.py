@@ -102,6 +102,13 @@ def test_an_engine_that_does_not_answer_is_started(reporter: Remembering, vm: Se
     assert not any(line.startswith("install") for line in vm.log)
 
 
+def test_an_engine_that_hangs_is_not_taken_for_one_that_is_missing(vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.write("/bin/all/docker", '#!/bin/sh\n[ "$1" != version ] || exit 124\n')
+    facts = observe(SetupTransport(vm), ())
+    assert (facts.engine, facts.engine_fault) == ("", "it did not answer within 20 s")
+
+
 def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_engine()
     before = b'{\n    "log-driver": "local",\n    "proxies": {"no-proxy": "x"}\n}'

@@ -123,7 +123,8 @@ def _unclear(facts: SetupFacts, *, installed: bool) -> StepError | None:
             host=name,
         )
     own = facts.smi and not any(package.startswith(_PROGRAMS) for package in facts.packages)
-    if installed or not (facts.driver or own):
+    # Of a system without apt, kit knows no packages.
+    if installed or not facts.apt or not (facts.driver or own):
         return None
     return StepError(
         f"its NVIDIA driver is of no package that kit knows (a .run file?), and does not work: {_fault(facts)}",
@@ -152,16 +153,20 @@ def _wrong_branch(facts: SetupFacts, spec: SetupSpec) -> StepError | None:
     """Return the error for a driver of Ubuntu's modules that does not work, and is not the wanted one."""
     mine = [name for name in facts.packages if _BRANCH.match(name)] if _branch(facts) else []
     branches = sorted({match[1] for name in mine if (match := _BRANCH.match(name))})
-    there = ", ".join(branches)
-    if spec.driver is not None and branches and spec.driver not in branches:
-        text = f"kit.yaml wants the driver {spec.driver}, and {there} is installed and does not work"
-    elif spec.driver is None and branches and _needs_open(facts) and not any("-open" in one for one in branches):
+    there, change = ", ".join(branches), ""
+    if not branches:
+        return None
+    if _needs_open(facts) and not any("-open" in branch for branch in branches):
         text = f"its GPUs need NVIDIA's open modules, and the driver {there} has others"
+        if spec.driver is not None and "-open" not in spec.driver:
+            change = f"write setup.driver: {spec.driver}-open; "
+    elif spec.driver is not None and spec.driver not in branches:
+        text = f"kit.yaml wants the driver {spec.driver}, and {there} is installed and does not work"
     else:
         return None
     # kit removes no package, and apt would have to.
     remove = f"kit ssh {facts.host.name} -- sudo apt-get remove --autoremove {' '.join(sorted(mine))}"
-    return StepError(text, hint=f"remove it: {remove}; then: kit setup", host=facts.host.name)
+    return StepError(text, hint=f"{change}remove it: {remove}; then: kit setup", host=facts.host.name)
 
 
 def _hold(facts: SetupFacts, *, kernel: bool) -> bytes:

@@ -97,6 +97,8 @@ if client=$(command -v docker); then
     echo "engine $version"
     echo "running $(timeout 20 docker ps --quiet 2>/dev/null | grep -c .)"
     echo "live_restore $(timeout 20 docker info --format '{{.LiveRestoreEnabled}}' 2>/dev/null)"
+  elif [ $? = 124 ]; then
+    echo 'fault it did not answer within 20 s'
   else
     echo "fault $(printf %s "$version" | tail -n 1)"
   fi

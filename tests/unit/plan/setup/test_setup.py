@@ -425,6 +425,9 @@ def test_a_driver_of_another_branch_that_does_not_work_is_named() -> None:
     assert "kit.yaml wants the driver 570, and 580-server is installed" in problem(
         one, "driver", setup={"driver": "570"}
     )
+    blackwell = facts(**UBUNTU, gpus_on_bus=1, packages=SERVER, gpu_ids=(0x2901,))
+    _, (error,) = setup_plan(spec_from({"name": "lab", "setup": {"driver": "580-server"}}), [blackwell], ("driver",))
+    assert (error.hint or "").startswith("write setup.driver: 580-server-open; remove it: kit ssh gpu1 -- sudo apt-get")
     works = facts(**UBUNTU, gpus_on_bus=1, packages=SERVER, driver="580.65.06", smi=True, clocks=(SLOW,))
     assert packages(draft(works, areas=("driver",), setup={"driver": "570"}).plan) == []
 
