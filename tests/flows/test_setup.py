@@ -52,6 +52,7 @@ def test_a_bare_host_gets_engine_and_compose_once(reporter: Remembering, vm: Set
     first = up(reporter, vm)
     assert [(host.status, host.engine, host.compose) for host in first.hosts] == [("ok", "26.1.5", "2.26.1")]
     assert first.hosts[0].packages == ("ca-certificates", "docker-cli", "docker-compose", "docker.io", "iptables")
+    assert " --no-remove install -- docker.io" in vm.read("/opt/kit/.setup/apt.log")
     done = vm.log
     second = up(reporter, vm)
     assert not second.changed
