@@ -14,7 +14,7 @@ import pytest
 from kit.errors import StepError
 from kit.flows.setup.setup import SetupRequest, setup
 from kit.model.setup.steps import ChangeMtu
-from kit.plan.setup import system
+from kit.plan.setup import mtu
 from kit.remote.cluster.execution import Execution
 from kit.remote.setup import steps
 from kit.remote.ssh.transport import Transport
@@ -122,8 +122,8 @@ def test_kernel_settings_are_set_and_come_back(lab: BareLab) -> None:
 
 
 def test_a_confirmed_mtu_stays_and_a_lost_one_goes_back(lab: BareLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "ChangeMtu", functools.partial(ChangeMtu, seconds=6))
-    mtu = "cat /sys/class/net/eth0/mtu"
+    monkeypatch.setattr(mtu, "ChangeMtu", functools.partial(ChangeMtu, seconds=6))
+    look = "cat /sys/class/net/eth0/mtu"
     connect, rule = steps.new_connection, "INPUT -p tcp --dport 22 -m conntrack --ctstate NEW -j REJECT"
 
     def cut(execution: Execution, name: str) -> Transport:
@@ -134,15 +134,15 @@ def test_a_confirmed_mtu_stays_and_a_lost_one_goes_back(lab: BareLab, monkeypatc
     monkeypatch.setattr(steps, "new_connection", cut)
     with pytest.raises(StepError, match="the MTU of eth0 is not confirmed"):
         setup(lab.context("gpu1", {"setup.mtu": 9000}), SetupRequest(areas=("mtu",)))
-    until("the host takes its MTU back", lambda: lab.on("gpu1", mtu).strip() == "1500")
+    until("the host takes its MTU back", lambda: lab.on("gpu1", look).strip() == "1500")
     lab.on("gpu1", f"iptables -D {rule} --reject-with tcp-reset")
 
     monkeypatch.setattr(steps, "new_connection", connect)
     assert setup(lab.context("gpu1", {"setup.mtu": 9000}), SetupRequest(areas=("mtu",))).changed
     until("the timer has ended", lambda: not lab.on("gpu1", "pgrep -f [k]it-mtu || :"))
-    assert lab.on("gpu1", mtu).strip() == "9000"
+    assert lab.on("gpu1", look).strip() == "9000"
     lab.setup("-H", "gpu1", "--only", "mtu", "--undo")
-    assert lab.on("gpu1", mtu).strip() == "1500"
+    assert lab.on("gpu1", look).strip() == "1500"
 
 
 def test_a_host_reboots_and_keeps_what_was_set_up(lab: BareLab) -> None:

@@ -25,7 +25,7 @@ from kit.model.setup.result import Draft, SetupHost, SetupResult
 from kit.model.setup.steps import Reboot
 from kit.model.values import asdict, replace
 from kit.plan.setup.setup import setup_plan, useless_reboots
-from kit.plan.setup.system import KEYS
+from kit.plan.setup.sysctl import KEYS
 from kit.plan.setup.undo import undo_plan
 from kit.remote.cluster.execute import execute
 from kit.remote.cluster.execution import Execution

@@ -14,7 +14,7 @@ from kit.model.setup.facts import SetupFacts
 from kit.model.setup.result import Draft, Remark
 from kit.model.setup.steps import FinishPackages, InstallPackages, Reboot
 from kit.model.spec import ClusterSpec
-from kit.plan.setup import docker, gpu, system
+from kit.plan.setup import clocks, docker, driver, hugepages, mtu, sysctl, toolkit
 from kit.plan.setup.part import Part
 
 # A host that fails in one area is left out of the later ones; the others go on.
@@ -85,12 +85,12 @@ def _useless_reboot(host: str, reasons: Sequence[str]) -> KitError:
 def _part(area: Area, facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Part:
     drafts: Mapping[Area, Callable[[], Part]] = {
         "docker": lambda: docker.plan(facts, spec.setup),
-        "driver": lambda: gpu.driver(facts, spec.setup),
-        "toolkit": lambda: gpu.toolkit(facts, spec, areas),
-        "sysctl": lambda: system.sysctl(facts),
-        "clocks": lambda: gpu.clocks(facts),
-        "hugepages": lambda: system.hugepages(facts, spec.setup),
-        "mtu": lambda: system.mtu(facts, spec.setup, spec.network),
+        "driver": lambda: driver.driver(facts, spec.setup),
+        "toolkit": lambda: toolkit.toolkit(facts, spec, areas),
+        "sysctl": lambda: sysctl.sysctl(facts),
+        "clocks": lambda: clocks.clocks(facts),
+        "hugepages": lambda: hugepages.hugepages(facts, spec.setup),
+        "mtu": lambda: mtu.mtu(facts, spec.setup, spec.network),
     }
     return drafts[area]()
 

@@ -1,0 +1,95 @@
+"""Packages of NVIDIA's driver on Debian, and the sources of apt that have them."""
+
+from __future__ import annotations
+
+import re
+
+from kit.errors import StepError
+from kit.model.secret import Secret
+from kit.model.setup.facts import SetupFacts, Source
+from kit.model.setup.paths import NON_FREE_SOURCES
+from kit.plan.setup.packages import major
+
+_PACKAGES = ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
+_STABLE = ("stable", "oldstable", "oldoldstable")
+_TESTING = ("testing", "unstable", "sid")
+_DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")
+
+
+def packages_of(facts: SetupFacts) -> tuple[str, ...]:
+    """Return what brings the driver to a host without one."""
+    kind = next((f"{word}-" for word in ("cloud", "rt") if f"-{word}-" in facts.kernel), "")
+    # Debian has headers of its newest kernel only. With that kernel, one reboot brings a kernel with the module.
+    return (f"linux-image-{kind}{facts.arch}", f"linux-headers-{kind}{facts.arch}", *_PACKAGES)
+
+
+def missing_sources(facts: SetupFacts) -> bytes | Secret | None:
+    """Return a file of sources with the components of the driver that the host lacks, from the places of its main.
+
+    None if it lacks none, or has the file. Raises StepError if kit cannot name the places.
+    """
+    components: dict[tuple[str, str], set[str]] = {}
+    own: list[Source] = []
+    for source in facts.sources:
+        if source.file != NON_FREE_SOURCES:
+            components.setdefault(source.place, set()).add(source.component)
+            if source.component == "main" and _is_debians(facts, source):
+                own.append(source)
+    if not own:
+        raise _no_place(facts, "apt on this host names no source of Debian with the component main")
+    # What fits into one entry: the same options, and the same components to add.
+    entries: dict[tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]], list[str]] = {}
+    for source in own:
+        missing = tuple(name for name in _components(facts) if name not in components[source.place])
+        if not missing:
+            continue
+        if ("signed-by", "inline") in source.options:
+            raise _no_place(facts, f"{source.file} has the key of Debian in itself, and kit cannot name it elsewhere")
+        suites = entries.setdefault((source.uri, missing, source.options), [])
+        if source.suite not in suites:
+            suites.append(source.suite)
+    text = "\n".join(
+        f"Types: deb\nURIs: {uri}\nSuites: {' '.join(suites)}\nComponents: {' '.join(missing)}\n"
+        # apt reads no source at all if two files name one place with different options.
+        + "".join(f"{'-'.join(word.capitalize() for word in key.split('-'))}: {value}\n" for key, value in options)
+        for (uri, missing, options), suites in entries.items()
+    )
+    if not text or facts.has(NON_FREE_SOURCES, text.encode()):
+        return None
+    return Secret(text.encode()) if "@" in text else text.encode()
+
+
+def _components(facts: SetupFacts) -> tuple[str, ...]:
+    """Return the components that have the driver, what it depends on, and its firmware."""
+    # Debian 11 has firmware in non-free. Debian's testing has no version.
+    firmware = not facts.version or major(facts.version) >= (12,)
+    return ("contrib", "non-free", *(["non-free-firmware"] if firmware else []))
+
+
+def _is_debians(facts: SetupFacts, source: Source) -> bool:
+    """Return whether the source is Debian itself, and of this release. Others call their component main, too."""
+    # A backport of the driver needs a newer kernel than the host may have.
+    release = source.suite.removesuffix("/updates").removesuffix("-updates").removesuffix("-security")
+    names = (facts.codename, *(_STABLE if facts.version else _TESTING))
+    if release not in names:
+        return False
+    if source.origin:
+        return source.origin == "Debian"
+    # apt has not fetched its list yet. Debian's keyring signs it, or apt's default, as on old and cloud images.
+    key = dict(source.options).get("signed-by", "")
+    if key:
+        return "/debian-archive-" in key
+    return bool(_DEBIANS_PATH.search(source.uri))
+
+
+def _no_place(facts: SetupFacts, text: str) -> StepError:
+    wanted = " ".join(_components(facts))
+    hint = f"see: kit ssh {facts.host.name} -- sudo apt-get update; or add {wanted} to its sources, then: kit setup"
+    # The file of an earlier kit may be what apt refuses, and with it all sources.
+    if NON_FREE_SOURCES in facts.files:
+        hint = f"remove kit's {NON_FREE_SOURCES}: kit setup --undo --only driver; then {hint}"
+    return StepError(
+        f"{text}: the driver is in Debian's {wanted}",
+        hint=hint,
+        host=facts.host.name,
+    )
