@@ -7,24 +7,24 @@ to the current folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from kit.config.datasource import is_here
 from kit.config.document import Document
 from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
+from kit.config.misplaced import command_in, file_above, refuse_link_to_nowhere, refuse_other_names
 from kit.config.paths import absolute, expanded, whole
-from kit.config.rules import is_url
+from kit.config.relative import from_here, make_absolute, refuse_relative_volumes, with_written
 from kit.config.selection import select_hosts
 from kit.config.text import text_of
 from kit.config.validate import Override, validate
 from kit.config.words import listed, near, shown
 from kit.errors import InputError, InputErrors
 from kit.model.host import Inventory
-from kit.model.spec import NO_CODE, ClusterSpec
+from kit.model.spec import ClusterSpec
 from kit.model.values import replace
 
 __all__ = ["Settings", "load", "load_hosts", "load_spec", "passed_over", "select_hosts", "variables"]
@@ -34,7 +34,6 @@ CONFIG_VARIABLE = "KIT_CONFIG"
 # Names that people give these files, and that kit does not read.
 _HOSTS_NAMES = ("hosts.txt", "hostfile", "hostfile.txt", "machinefile")
 _CONFIG_NAMES = ("kit.yml",)
-_PATHS = ("ssh.key", "ssh.known_hosts", "image.wheels", "code", "requirements")
 
 _Read = TypeVar("_Read")
 # Returns the text of a file, or None if there is no file.
@@ -100,14 +99,14 @@ def load_hosts(
     path = expanded(named) if named else folder / "hosts"
     text = text_of(path)
     if text is None:
-        _refuse_link_to_nowhere(path)
+        refuse_link_to_nowhere(path)
         if not named:
-            _refuse_other_names(path, _HOSTS_NAMES)
+            refuse_other_names(path, _HOSTS_NAMES)
         hint = "`kit init` writes one for you to fill in; `kit lab up` makes a cluster on this machine to try kit"
-        above = None if named else _above(folder, path.name)
+        above = None if named else file_above(folder, path.name)
         raise InputError(
             f"there is no hosts file {shown(str(path))}",
-            hint=f"the folder above has one: {_command_in(above.parent)}; {hint}" if above else hint,
+            hint=f"the folder above has one: {command_in(above.parent)}; {hint}" if above else hint,
             file=str(path),
         )
     inventory = parse_hosts(text, source=str(path))
@@ -139,20 +138,8 @@ def passed_over(folder: Path, *, config_flag: str | Path | None = None, environ:
         return ""
     if any(os.path.lexists(folder / name) for name in ("hosts", "kit.yaml")):
         return ""
-    above = _above(folder, "kit.yaml")
-    return _command_in(above.parent) if above else ""
-
-
-def _above(folder: Path, name: str) -> Path | None:
-    """Return the file of this name in the folder above, or None if it is missing."""
-    path = Path(os.pardir, name) if folder == Path() else whole(folder).parent / name
-    return path if os.path.isfile(path) else None  # noqa: PTH113  (an unreadable folder is no error here)
-
-
-def _command_in(folder: Path) -> str:
-    import shlex  # noqa: PLC0415  (only for a message)
-
-    return f"kit -C {shlex.quote(str(folder))} …"
+    above = file_above(folder, "kit.yaml")
+    return command_in(above.parent) if above else ""
 
 
 def _load_spec(
@@ -169,7 +156,7 @@ def _load_spec(
     path = expanded(named) if named else folder / "kit.yaml"
     text = text_of(path)
     if text is None:
-        _refuse_link_to_nowhere(path)
+        refuse_link_to_nowhere(path)
     if text is None and named:
         raise InputError(
             f"there is no file {shown(str(path))}",
@@ -177,13 +164,13 @@ def _load_spec(
             file=str(path),
         )
     if text is None:
-        _refuse_other_names(path, _CONFIG_NAMES)
+        refuse_other_names(path, _CONFIG_NAMES)
     document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))
     if on_vms:
-        _refuse_relative_volumes(document)
-    written = _make_absolute(document.data, whole(path).parent)
+        refuse_relative_volumes(document)
+    written = make_absolute(document.data, whole(path).parent)
     over = _from_environment(environ) | _from_flags(flags)
-    spec = _with_written(validate(document, over), written)
+    spec = with_written(validate(document, over), written)
     if on_vms and spec.ssh.known_hosts:
         _check_known_hosts(Path(spec.ssh.known_hosts))
     return spec
@@ -195,29 +182,6 @@ def _check_known_hosts(path: Path) -> None:
         raise InputError(
             f"ssh.known_hosts: {shown(str(path))} is not a file",
             hint="name the file with the host keys of the VMs, or remove the setting",
-        )
-
-
-def _refuse_link_to_nowhere(path: Path) -> None:
-    """Raise InputError for a link whose file is missing. It is no missing file: defaults would be another cluster."""
-    if path.is_symlink():
-        target = os.readlink(path)  # noqa: PTH115  (the text)
-        raise InputError(
-            f"is a link to {shown(target)}, which does not exist",
-            hint="mount or restore what it leads to, or remove the link",
-            file=str(path),
-        )
-
-
-def _refuse_other_names(path: Path, names: Iterable[str]) -> None:
-    """Raise InputError if the folder has the file under a name that other tools read. kit would ignore it."""
-    other = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
-    if other is not None:
-        import shlex  # noqa: PLC0415  (only for an error)
-
-        raise InputError(
-            f"kit reads {path.name}, but this folder has {other.name}",
-            hint=f"mv {shlex.quote(str(other))} {shlex.quote(str(path))}",
         )
 
 
@@ -242,72 +206,13 @@ def _attempt(problems: list[InputError], load_one: Callable[[], _Read]) -> _Read
     return None
 
 
-def _make_absolute(data: dict[str, object], base: Path) -> dict[object, str]:
-    """Make the paths of a kit.yaml absolute. Return the sources of data sets on this machine as they were, by name.
-
-    Values that are not text stay for validation to refuse.
-    """
-    for path in _PATHS:
-        name, _, key = path.rpartition(".")
-        section = data.get(name) if name else data
-        value = section.get(key) if isinstance(section, dict) else None
-        if isinstance(section, dict) and isinstance(value, str) and _is_path(path, value):
-            section[key] = absolute(value, base)
-    sets = data.get("data")
-    written: dict[object, str] = {}
-    for name, one in sets.items() if isinstance(sets, dict) else ():
-        source = one.get("from") if isinstance(one, dict) else None
-        if isinstance(source, str) and is_here(source):
-            written[name] = source
-            one["from"] = absolute(source, base)
-    volumes = data.get("volumes")
-    if isinstance(volumes, list):
-        for position, volume in enumerate(volumes):
-            if isinstance(volume, str) and _is_relative(volume):
-                source, colon, rest = volume.partition(":")
-                volumes[position] = absolute(source, base) + colon + rest
-    return written
-
-
-def _with_written(spec: ClusterSpec, written: Mapping[object, str]) -> ClusterSpec:
-    """Return the spec with the sources of its data sets as kit.yaml has them, besides their absolute paths."""
-    if not written:
-        return spec
-    sets = (
-        replace(one, source=replace(one.source, written=written[one.name])) if one.name in written else one
-        for one in spec.data
-    )
-    return replace(spec, data=tuple(sets))
-
-
-def _refuse_relative_volumes(document: Document) -> None:
-    """Add a problem for each volume whose source is relative. The engine of a VM would create it, empty."""
-    volumes = document.data.get("volumes")
-    for position, volume in enumerate(volumes if isinstance(volumes, list) else ()):
-        if isinstance(volume, str) and _is_relative(volume):
-            whole = f"/data:{volume.partition(':')[2] or '/data'}"
-            document.problems.append(
-                InputError(
-                    f"volumes, item {position + 1}: {shown(volume)} starts at a folder of this machine, "
-                    "and the VMs do not have it",
-                    hint=f"write a whole path of the VMs, such as {whole}; for your own code, write code: . instead",
-                    file=document.source,
-                    line=document.line_of(("volumes", position)),
-                )
-            )
-
-
-def _is_relative(volume: str) -> bool:
-    return volume.startswith(("./", "../")) or volume.partition(":")[0] in (".", "..")
-
-
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Override]:
     """Return the values that variables set, by field. An empty variable counts as not set."""
     overrides = {}
     for variable, path in variables().items():
         value = environ.get(variable)
         if value:
-            overrides[path] = Override(value=_from_here(path, value), source=variable)
+            overrides[path] = Override(value=from_here(path, value), source=variable)
     return overrides
 
 
@@ -322,16 +227,5 @@ def _from_flags(flags: Mapping[str, object]) -> dict[str, Override]:
                 hint=f"did you mean {listed(similar)}?" if similar else "list all settings: kit schema",
             )
         if value is not None:
-            overrides[path] = Override(value=_from_here(path, value), source=setting.flag)
+            overrides[path] = Override(value=from_here(path, value), source=setting.flag)
     return overrides
-
-
-def _from_here(path: str, value: object) -> object:
-    if path in _PATHS and isinstance(value, str) and _is_path(path, value):
-        return absolute(value, whole(Path()))
-    return value
-
-
-def _is_path(path: str, value: str) -> bool:
-    """Return whether the value of this field is a path. Validation refuses other values, or knows them as words."""
-    return bool(value) and (path != "code" or (value != NO_CODE and not is_url(value)))
