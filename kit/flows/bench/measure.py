@@ -23,7 +23,7 @@ from kit.plan.bench.cases import LADDER, BenchOptions, Planned
 from kit.plan.bench.headline import headline, span
 from kit.plan.bench.ladder import NEXT
 from kit.plan.bench.order import Turn, seconds_left, turns
-from kit.plan.bench.presets import check, plan
+from kit.plan.bench.presets.plan import check, plan
 from kit.plan.bench.record import sample_line, samples_of, session_of, session_text
 from kit.remote.bench import session_folder as benchfolder
 from kit.remote.bench.load import Watch

@@ -20,7 +20,7 @@ from kit.model.values import replace
 from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, rank_counts, usable_gpus
 from kit.plan.bench.models import GLUON, MXNET_TRAIN, PACED
 from kit.plan.bench.order import seconds_left, turns
-from kit.plan.bench.presets import plan
+from kit.plan.bench.presets.plan import plan
 from tests.fakes.golden import check_golden
 
 IMAGES = Path(__file__).resolve().parents[4] / "images"
