@@ -40,8 +40,9 @@ HOST = (
         name="read-only",
         text="{path} is read-only: it belongs to the image, to a data set, or to a volume with :ro",
         hint="write below HOME, /tmp or KIT_OUTPUT_DIR; or, in kit.yaml, remove :ro from its line of volumes:, or add "
-        "write: true to its data set, then run: kit deploy",
-        raised=("[Errno 30] Read-only file system: '{path}'",),
+        "write: true to its data set (if that is a mounted store, also run kit data rm), then run: kit deploy",
+        says=("'{path}': Read-only file system", "‘{path}’: Read-only file system", "{path}: Read-only file system"),
+        raised=("[Errno 30] Read-only file system: '{path}'", "{path}; Read-only file system"),
     ),
     Rule(
         name="file-server",
