@@ -9,15 +9,28 @@ from msgspec import Struct, field
 
 from kit.model.staging import Summary, Verified
 
-# staged: all hosts have it. changed: kit.yaml has another source, stage or split than the hosts. unknown: kit.yaml does
-# not name it. mounted: every host has it in place. partly: some hosts have all of it, or a part.
-DataState = Literal["staged", "partly", "staging", "changed", "not staged", "unknown", "mounted", "not mounted"]
+# staged: all hosts have it. changed: kit.yaml has another source, stage, split or write than the hosts. unknown:
+# kit.yaml does not name it. mounted: every host has it in place. partly: some hosts have all of it, or a part.
+# not deployed, not known: of a file server, which nodes mount when they start; not known if the head did not answer.
+DataState = Literal[
+    "staged",
+    "partly",
+    "staging",
+    "changed",
+    "not staged",
+    "unknown",
+    "mounted",
+    "not mounted",
+    "not deployed",
+    "not known",
+]
 
 
 class HostSet(Struct, frozen=True, kw_only=True):
     """A data set on one host. `summary` is None if nothing whole is there; `coming`: a part is.
 
-    `running`: its stager runs. `mounted`: rclone has mounted it; `dead`: a mount is there whose rclone has ended.
+    `running`: its stager runs. `mounted`: rclone has mounted it, from `source` and with `write` for writers. `dead`: a
+    mount is there whose rclone has ended.
     """
 
     folder: str
@@ -25,6 +38,8 @@ class HostSet(Struct, frozen=True, kw_only=True):
     coming: bool = False
     running: bool = False
     mounted: bool = False
+    source: str = ""
+    write: bool = False
     dead: bool = False
 
     @property

@@ -152,6 +152,7 @@ def test_ranks_of_all_hosts_write_where_kit_yaml_says_so(
     }
     # Without write:, it is another mount.
     reading = deployed(hosts, reporter, f"s3://{BUCKET}/kept")
+    assert (row(writing).state, row(reading).state) == ("mounted", "changed")
     with pytest.raises((NotReadyError, HostsFailed), match="or another write:"):
         mount(reading, [])
 
@@ -266,6 +267,10 @@ def test_another_store_waits_until_the_first_one_is_removed(
     with pytest.raises((NotReadyError, HostsFailed), match="another source is mounted") as caught:
         mount(other, [])
     assert "kit data rm images" in str(caught.value.hint)
+    # No run reads the first one in its place.
+    assert (row(other).state, row(other).hosts) == ("changed", ())
+    with pytest.raises(NotReadyError, match="another source is mounted"):
+        stage_missing(other, ["images"], ["gpu2"])
     assert content(hosts, "gpu1") == FILES
     remove_data(other, ["images"], dry_run=False, confirm=lambda _: True)
     mount(other, [])

@@ -539,6 +539,26 @@ def test_the_listing_tells_each_state(hosts: StagingHosts, context: Context, sou
     assert state()[0] == "changed"
 
 
+def test_a_file_server_is_mounted_if_the_cluster_was_deployed_with_it(
+    hosts: StagingHosts, reporter: Remembering
+) -> None:
+    context = hosts.context(reporter, data=MOUNTED)
+
+    def state() -> str:
+        (row,) = listing(context).sets
+        return row.state
+
+    assert state() == "not deployed"
+    hosts.deploy(context)
+    assert state() == "mounted"
+    # Only the head knows.
+    hosts.down.add("gpu1")
+    assert state() == "not known"
+    hosts.down.clear()
+    (hosts.root("gpu1") / "opt/kit/lab/cluster.json").write_text('{"kit": 99}')
+    assert state() == "not known"
+
+
 def test_the_listing_has_sizes_and_what_kit_yaml_does_not_name(
     hosts: StagingHosts, context: Context, source: Path
 ) -> None:

@@ -111,6 +111,9 @@ def listing(value: DataListing, *, width: int | None = None, now: float | None =
 def _below(row: DataRow) -> list[str]:
     """Return the lines about a data set that the table has no room for."""
     missing = [f"{row.name}: missing on {fold(row.lacking)}"] if row.lacking else []
+    if row.state == "changed" and row.stage == "none":
+        again = f"kit data rm {row.name} && kit data mount {row.name}"
+        missing.append(f"{row.name}: the mount has another source or write: than kit.yaml; mount it again: {again}")
     rest = f"which kit.yaml does not name; kit data rm {row.name} deletes all copies"
     copies = [f"{row.name}: a copy on {fold(on)} in {printable(at)}, {rest}" for at, on in row.elsewhere.items()]
     return [*missing, *copies]

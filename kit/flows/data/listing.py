@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
+from typing import Any
 
-from kit.errors import KitError
+from kit.errors import KitError, NotReadyError
 from kit.flows.context import Context
 from kit.flows.data.hosts import look
 from kit.model.data import DataSpec, data_folder
 from kit.model.datasets import DataListing
+from kit.plan.cluster.record import from_text
 from kit.plan.data.choose import has, rows
 from kit.plan.data.rate import fraction_of
 from kit.remote.data.order import Order, Place
@@ -30,11 +33,20 @@ def listing(context: Context) -> DataListing:
             fraction = _fraction(context, data)
             if fraction is not None:
                 fractions[data.name] = fraction
+    settings = _settings(outcome.results[head].record) if head in outcome.results else None
     return DataListing(
         cluster=context.spec.name,
-        sets=rows(context.spec, outcome.results, fractions),
+        sets=rows(context.spec, outcome.results, fractions, settings),
         missed={name: str(error.message) for name, error in outcome.failures.items()},
     )
+
+
+def _settings(record: str) -> Mapping[str, Any] | None:
+    """Return the settings of the head's record: {} without one, or None if another kit wrote it or it is broken."""
+    try:
+        return from_text(record).settings if record else {}
+    except NotReadyError:
+        return None
 
 
 def _fraction(context: Context, data: DataSpec) -> float | None:

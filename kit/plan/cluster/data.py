@@ -155,7 +155,12 @@ def settings(spec: ClusterSpec) -> Mapping[str, str]:
 
     What only a staging changes, such as the source of a staged data set, is not a part of it.
     """
-    return {f"data.{data.name}": _setting(spec, data) for data in spec.data}
+    return {setting_path(data): _setting(spec, data) for data in spec.data}
+
+
+def setting_path(data: DataSpec) -> str:
+    """Return the path of a data set among the settings."""
+    return f"data.{data.name}"
 
 
 def _setting(spec: ClusterSpec, data: DataSpec) -> str:

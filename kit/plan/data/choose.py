@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kit.errors import InputError
 from kit.model.data import DataSpec, data_folder
 from kit.model.datasets import DataRow, DataState, HostData, HostSet, RemovedData
 from kit.model.spec import ClusterSpec
 from kit.model.staging import Summary
+from kit.plan.cluster import data as deployed
+
+# The mounter names a mount after its source, and cuts the name here (kitdata.fuse).
+_MOST_NAME = 1000
+# Older ones give this name to all mounts.
+_UNNAMED = "rclone"
 
 
 def staged_sets(spec: ClusterSpec, words: Sequence[str]) -> tuple[DataSpec, ...]:
@@ -70,8 +76,16 @@ def mounted_sets(spec: ClusterSpec, words: Sequence[str]) -> tuple[DataSpec, ...
 
 
 def unmounted(hosts: Mapping[str, HostData], cluster: str, data: DataSpec) -> tuple[str, ...]:
-    """Return the hosts on which rclone has not mounted the data set."""
-    return tuple(name for name, host in hosts.items() if not ((one := has(host, cluster, data)) and one.mounted))
+    """Return the hosts on which rclone has not mounted the data set as kit.yaml has it."""
+    return tuple(name for name, host in hosts.items() if not is_mounted(has(host, cluster, data), data))
+
+
+def is_mounted(one: HostSet | None, data: DataSpec) -> bool:
+    """Return whether what rclone has mounted on a host is what kit.yaml asks for."""
+    if one is None or not one.mounted:
+        return False
+    name = data.source.text.encode()[:_MOST_NAME].decode(errors="replace")
+    return one.source in (name, _UNNAMED) and one.write == data.write
 
 
 def is_current(summary: Summary | None, data: DataSpec) -> bool:
@@ -101,24 +115,36 @@ def lacking(hosts: Mapping[str, HostData], cluster: str, data: DataSpec) -> tupl
     )
 
 
-def rows(spec: ClusterSpec, hosts: Mapping[str, HostData], fractions: Mapping[str, float]) -> tuple[DataRow, ...]:
+def rows(
+    spec: ClusterSpec,
+    hosts: Mapping[str, HostData],
+    fractions: Mapping[str, float],
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[DataRow, ...]:
     """Return all data sets: those of kit.yaml in its order, then others that hosts have.
 
-    `fractions` says how far the stagings are that run now.
+    `fractions` says how far the stagings are that run now. `settings` are those with which the cluster was deployed;
+    {} if it is not, or None if they are not known.
     """
-    listed = [_row(spec, data, hosts, fractions) for data in spec.data]
+    listed = [_row(spec, data, hosts, fractions, settings) for data in spec.data]
     known = {data.name for data in spec.data}
     others = sorted({one.name for host in hosts.values() for one in host.sets if _something(one)} - known)
     return (*listed, *(_unknown(name, hosts) for name in others))
 
 
-def _row(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData], fractions: Mapping[str, float]) -> DataRow:
+def _row(
+    spec: ClusterSpec,
+    data: DataSpec,
+    hosts: Mapping[str, HostData],
+    fractions: Mapping[str, float],
+    settings: Mapping[str, Any] | None,
+) -> DataRow:
     if data.mounted_by == "engine":
         return DataRow(
             name=data.name,
             source=data.source.text,
             stage=data.stage,
-            state="mounted",
+            state=_state_of_served(spec, data, settings),
             to=data.to,
             elsewhere=_elsewhere(spec, data, hosts),
         )
@@ -165,9 +191,19 @@ def _elsewhere(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData])
     return copies
 
 
+def _state_of_served(spec: ClusterSpec, data: DataSpec, settings: Mapping[str, Any] | None) -> DataState:
+    """Return the state of a data set on a file server. Nodes that were deployed with it mount it when they start."""
+    if settings is None:
+        return "not known"
+    path = deployed.setting_path(data)
+    return "mounted" if settings.get(path) == deployed.settings(spec)[path] else "not deployed"
+
+
 def _mounted(spec: ClusterSpec, data: DataSpec, hosts: Mapping[str, HostData]) -> DataRow:
     lacks = unmounted(hosts, spec.name, data)
     state: DataState = "mounted" if not lacks else "not mounted" if len(lacks) == len(hosts) else "partly"
+    if any((one := has(hosts[name], spec.name, data)) and one.mounted for name in lacks):
+        state = "changed"
     return DataRow(
         name=data.name,
         source=data.source.text,

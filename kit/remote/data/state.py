@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,10 @@ from kit.remote.ssh.transport import Transport
 _STATE_S, _REMOVE_S = 60.0, 3600.0
 _MOST_SETS = 1000
 # Lines of one word, and the fields of HostSet.
-_FLAGS = ("coming", "running", "mounted", "dead")
+_FLAGS = ("coming", "running", "dead")
+_MODES = ("ro", "rw")
+# The kernel's list of mounts has a space, a tab, a newline, a backslash and a # as numbers.
+_ESCAPED = re.compile(r"\\(0[0-7]{2}|1[0-7]{2})")
 
 
 def host_data(transport: Transport, cluster: str, folders: Sequence[str]) -> HostData:
@@ -57,10 +61,8 @@ def parse(text: str, cluster: str) -> HostData:
             sets.append(HostSet(folder=rest))
         elif not sets:
             raise OddAnswer("it begins with no folder", line)
-        elif word == "staged":
-            sets[-1] = replace(sets[-1], summary=read_summary(rest))
-        elif word in _FLAGS:
-            sets[-1] = _with(sets[-1], word)
+        elif (more := _with(sets[-1], word, rest)) is not None:
+            sets[-1] = more
         else:
             raise OddAnswer("it has an unknown line", line)
         if len(sets) > _MOST_SETS:
@@ -69,9 +71,16 @@ def parse(text: str, cluster: str) -> HostData:
     return HostData(record=record, sets=tuple(one for one in sets if NAME.fullmatch(one.name)))
 
 
-def _with(one: HostSet, flag: str) -> HostSet:
-    flags: dict[str, Any] = {flag: True}
-    return replace(one, **flags)
+def _with(one: HostSet, word: str, rest: str) -> HostSet | None:
+    """Return a data set with what a line says of it, or None for an unknown line."""
+    if word == "staged":
+        return replace(one, summary=read_summary(rest))
+    if word == "mounted":
+        mode, _, source = rest.partition(" ")
+        source = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), source)
+        return replace(one, mounted=True, source=source, write=mode == "rw") if mode in _MODES else None
+    flags: dict[str, Any] = {word: True}
+    return replace(one, **flags) if word in _FLAGS else None
 
 
 def remove(transport: Transport, cluster: str, name: str, folders: Sequence[str]) -> bool:

@@ -1,8 +1,8 @@
 # Prints the data sets that are on this VM. Changes nothing. Arguments: CLUSTER FOLDER...
-# FOLDER is the folder of a data set of kit.yaml. Other data sets of the cluster are found, too: in the usual places, and on
-# disks that kit.yaml named earlier. For each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running', 'mounted', or 'dead' for a mount
-# whose rclone has ended. On the head also prints 'record JSON'. The last line is 'end'. Needs stores.sh and
-# data_places.sh before it.
+# FOLDER is the folder of a data set of kit.yaml. Prints others of the cluster, too: in the usual places, and on disks that
+# kit.yaml named earlier. For each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running',
+# 'mounted ro SOURCE' or 'mounted rw SOURCE' (store_origin in stores.sh), or 'dead' for a mount whose rclone has ended. On
+# the head also prints 'record JSON'. The last line is 'end'. Needs stores.sh and data_places.sh before it.
 cluster=$1
 shift
 if [ -r "/opt/kit/$cluster/cluster.json" ]; then
@@ -22,8 +22,9 @@ show() {
   fi
   if is_dead "$1/mount"; then
     echo dead
-  elif is_store "$1/mount"; then
-    echo mounted
+  else
+    origin=$(store_origin "$1/mount")
+    if [ -n "$origin" ]; then printf 'mounted %s\n' "$origin"; fi
   fi
   if [ -n "$(find "$1/coming" -mindepth 1 -print 2>/dev/null | head -n 1)" ]; then echo coming; fi
   case "

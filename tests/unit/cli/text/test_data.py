@@ -70,6 +70,15 @@ def test_the_listing() -> None:
     assert "add data: to kit.yaml" in text.listing(DataListing(cluster="lab", sets=()))
 
 
+def test_the_listing_says_how_to_get_another_mount() -> None:
+    row = DataRow(name="crawl", source="s3://b/new", stage="none", state="changed", of=2)
+    assert text.listing(DataListing(cluster="lab", sets=(row,))).splitlines()[1:] == [
+        "crawl  s3://b/new  none   0 of 2  changed in kit.yaml",
+        "crawl: the mount has another source or write: than kit.yaml; mount it again: kit data rm crawl && kit data "
+        "mount crawl",
+    ]
+
+
 def test_the_listing_names_other_copies() -> None:
     row = replace(ROW, elsewhere={"/mnt/nvme/kit-data/lab/images": ("gpu1", "gpu2")})
     assert text.listing(DataListing(cluster="lab", sets=(ROW, row)), now=1300.0).splitlines()[3:] == [

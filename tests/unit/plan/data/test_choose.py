@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from kit.flows.bench.launch import with_settings
 from kit.model.data import DataSource, DataSpec
+from kit.model.datasets import HostData, HostSet
 from kit.model.spec import ClusterSpec
 from kit.model.staging import Summary
-from kit.plan.data.choose import is_current
+from kit.plan.cluster.drift import deployed_settings
+from kit.plan.data.choose import is_current, rows, unmounted
+from tests.fuse import fuse
 
 
 @pytest.mark.parametrize(
@@ -31,3 +38,74 @@ def test_a_folder_of_the_operator_is_known_by_what_kit_yaml_has(source: str, cur
     assert not is_current(None, data)
     spec = ClusterSpec(name="lab", data=(data,))
     assert with_settings(spec, {"mpi.args": []}).data == spec.data
+
+
+def store(source: str, *, write: bool = False) -> DataSpec:
+    return DataSpec(
+        name="crawl", source=DataSource(kind="store", text=source), to="/data/crawl", stage="none", write=write
+    )
+
+
+def mounted(source: str, *, write: bool = False) -> HostData:
+    return HostData(sets=(HostSet(folder="/opt/kit/.data/lab/crawl", mounted=True, source=source, write=write),))
+
+
+LONG = f"s3://bucket/{'ä' * 600}"
+
+
+@pytest.mark.parametrize(
+    ("source", "write", "current"),
+    [
+        ("s3://bucket/a new", False, True),
+        ("s3://bucket/old", False, False),
+        ("s3://bucket/a new", True, False),
+        # The mounter of an earlier kit names no source.
+        ("rclone", False, True),
+        ("rclone", True, False),
+    ],
+)
+def test_a_host_that_has_mounted_something_else_lacks_the_store(source: str, write: bool, current: bool) -> None:
+    data = store("s3://bucket/a new")
+    hosts = {"gpu1": mounted("s3://bucket/a new"), "gpu2": mounted(source, write=write)}
+    assert unmounted(hosts, "lab", data) == (() if current else ("gpu2",))
+    (row,) = rows(ClusterSpec(name="lab", data=(data,)), hosts, {})
+    assert (row.state, row.hosts) == (("mounted", ("gpu1", "gpu2")) if current else ("changed", ("gpu1",)))
+
+
+def test_the_name_of_a_mount_is_cut_where_the_mounter_cuts_it() -> None:
+    name = os.fsencode(LONG)[: fuse._MOST_NAME].decode(errors="replace")
+    assert unmounted({"gpu1": mounted(name, write=True)}, "lab", store(LONG, write=True)) == ()
+    assert unmounted({"gpu1": mounted(name[:-2])}, "lab", store(LONG)) == ("gpu1",)
+
+
+def test_a_store_that_some_hosts_lack() -> None:
+    spec = ClusterSpec(name="lab", data=(store("s3://bucket/new"),))
+    (partly,) = rows(spec, {"gpu1": mounted("s3://bucket/new"), "gpu2": HostData()}, {})
+    (nowhere,) = rows(spec, {"gpu1": HostData()}, {})
+    assert (partly.state, partly.lacking, nowhere.state) == ("partly", ("gpu2",), "not mounted")
+
+
+def test_a_file_server_is_mounted_where_the_cluster_was_deployed_with_it() -> None:
+    (before, after) = (
+        ClusterSpec(
+            name="lab",
+            data=(
+                DataSpec(
+                    name="shared",
+                    source=DataSource(kind="nfs", text=f"nfs://nas{path}", place="nas", path=path),
+                    to="/data/shared",
+                    stage="none",
+                ),
+            ),
+        )
+        for path in ("/old", "/new")
+    )
+
+    def state(settings: Mapping[str, Any] | None) -> str:
+        (row,) = rows(after, {"gpu1": HostData()}, {}, settings)
+        return row.state
+
+    assert state(deployed_settings(after)) == "mounted"
+    assert state(deployed_settings(before)) == "not deployed"
+    assert state({}) == "not deployed"
+    assert state(None) == "not known"

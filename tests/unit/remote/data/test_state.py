@@ -17,6 +17,16 @@ def test_a_copy_may_be_on_any_disk() -> None:
     assert parse(text, "lab") == HostData(record="{}", sets=(HostSet(folder=COPY, coming=True),))
 
 
+def test_what_rclone_has_mounted() -> None:
+    text = f"set {COPY}\nmounted rw s3://b/a\\040new\\134x\\777é\nset {COPY}-2\nmounted ro \nend\n"
+    assert parse(text, "lab").sets == (
+        HostSet(folder=COPY, mounted=True, source="s3://b/a new\\x\\777é", write=True),
+        HostSet(folder=f"{COPY}-2", mounted=True),
+    )
+    with pytest.raises(OddAnswer, match="it has an unknown line"):
+        parse(f"set {COPY}\nmounted\nend\n", "lab")
+
+
 @pytest.mark.parametrize("folder", ["/home/images", "/opt/kit/.data/other/images", f"{COPY}/files", "kit-data/lab/a"])
 def test_a_host_cannot_name_another_folder(folder: str) -> None:
     with pytest.raises(OddAnswer, match="it has a folder that is not of a data set"):

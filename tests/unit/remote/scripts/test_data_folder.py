@@ -36,6 +36,30 @@ def test_it_is_made_once_and_other_users_do_not_see_it(tmp_path: Path, shell: st
     assert (tmp_path / "opt/.data/lab/.dirs").read_text() == f"{tmp_path}/kit-data/lab\n"
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_host_says_what_rclone_has_mounted(tmp_path: Path, shell: str) -> None:
+    place = tmp_path / "lab/crawl/mount"
+    place.mkdir(parents=True)
+    line = (
+        "40 30 0:{n} / {place} {mode},nosuid,nodev,relatime shared:{n} - {kind} {source} {mode},user_id=0,allow_other"
+    )
+    mounts = [
+        line.format(n=61, place=place, mode="ro", kind="fuse.rclone", source=r"s3://bucket/old"),
+        # It is the last one that a program sees.
+        line.format(n=62, place=place, mode="rw", kind="fuse.rclone", source=r"s3://bucket/a\040new\134"),
+        line.format(n=63, place=f"{place}-2", mode="ro", kind="fuse.rclone", source="s3://bucket/other"),
+        line.format(n=64, place=tmp_path, mode="ro", kind="fuse.rclone", source="s3://bucket/above"),
+    ]
+    (tmp_path / "mountinfo").write_text("\n".join([*mounts, ""]))
+    words = script("data_state", "lab", str(place.parent))[1:]
+    for path in ("/proc/self/mountinfo", "/opt/kit", "/dev/shm"):
+        words = [word.replace(path, f"{tmp_path}/{path.rpartition('/')[2]}") for word in words]
+    argv = [shutil.which(shell) or shell, *(word.replace("command -v docker", "false") for word in words)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"set {place.parent}\nmounted rw s3://bucket/a\\040new\\134\nend\n"
+
+
 def test_the_usual_places_are_on_no_list(tmp_path: Path) -> None:
     words = script("make_data_folder", "/opt/kit/.data/lab/web/files")
     done = subprocess.run([word.replace("/opt/kit", f"{tmp_path}/opt") for word in words], check=False, timeout=30)
