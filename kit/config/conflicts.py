@@ -43,7 +43,11 @@ def image(values: Mapping[str, Any]) -> None:
                 key="frameworks",
             )
         if flavour == "cpu":
-            raise FieldError("flavour cpu has no PyTorch", write="flavour: pytorch, or remove flavour:", key="flavour")
+            raise FieldError(
+                "flavour cpu has no PyTorch",
+                write="remove flavour:, or write flavour: pytorch, which never uses GPUs",
+                key="flavour",
+            )
     if values.get("flavour") == "ssh-layer" and values.get("wheels"):
         raise FieldError(
             "flavour ssh-layer takes no wheels: they would stay in a layer of the image",

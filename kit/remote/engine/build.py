@@ -34,8 +34,8 @@ _HINTS = (
     (r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|unable to get local issuer|x509: ", TLS_HINT),
     (
         r"No matching distribution found for torch==(\S+)\+cpu",
-        r"the build does not reach PyTorch's index. Put the wheel into a folder beside kit.yaml, and write image: "
-        r"{flavour: pytorch, wheels: wheels}; on a machine that reaches it: pip download --no-deps --dest wheels "
+        r"the build does not reach PyTorch's index. Put the wheel into the folder wheels beside kit.yaml, and below "
+        r"image: write wheels: wheels; on a machine that reaches it: pip download --no-deps --dest wheels "
         r"--python-version 3.11 --index-url https://download.pytorch.org/whl/cpu torch==\1",
     ),
     (

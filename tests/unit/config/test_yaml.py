@@ -143,7 +143,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image: {frameworks: []}", 1, "image: flavour auto needs a framework", "frameworks: [tensorflow, mxnet]"),
         ("image: {frameworks: [torch]}", 1, "item 1: 'torch' is not tensorflow, mxnet or pytorch", "pytorch?"),
         ("image: {frameworks: [mxnet, pytorch]}", 1, "PyTorch does not share an image", "frameworks: [pytorch]"),
-        ("image: {flavour: cpu, frameworks: [pytorch]}", 1, "flavour cpu has no PyTorch", "flavour: pytorch"),
+        ("image: {flavour: cpu, frameworks: [pytorch]}", 1, "flavour cpu has no PyTorch", "remove flavour:, or"),
         ("image: {base: a b}", 1, "image.base: 'a b' is not the name of an image", "base: nvcr.io"),
         ("image: {packages: [Htop]}", 1, "image.packages: 'Htop' is not the name of a Debian package", "[htop,"),
         ("image: {packages: ['a b']}", 1, "image.packages: 'a b' is not the name of a package", "[htop,"),

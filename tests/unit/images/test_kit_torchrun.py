@@ -160,7 +160,7 @@ def test_an_image_without_pytorch(torchrun: dict[str, str], tmp_path: Path) -> N
     process = start({**torchrun, "PATH": str(tmp_path)}, "true")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 127
-    assert b"the image has no PyTorch; set flavour: pytorch" in err
+    assert b"the image has no PyTorch; in kit.yaml, below image:, write frameworks: [pytorch], " in err
 
 
 def test_it_is_for_hosts_of_a_run_alone(torchrun: dict[str, str]) -> None:

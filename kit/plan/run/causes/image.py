@@ -18,6 +18,10 @@ _TOOLKIT = (
     "libnccl",
     "libnv",
 )
+_PYTORCH = (
+    "below image: in kit.yaml, write frameworks: [pytorch]; that image has no Horovod, and torch.distributed connects "
+    f"its ranks (a base of your own must have PyTorch itself). Then {BUILD}"
+)
 
 
 def _libraries(form: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -82,9 +86,14 @@ IMAGE = (
     Rule(
         name="no-pytorch",
         text="the image has no PyTorch",
-        hint="below image: in kit.yaml, write frameworks: [pytorch]; that image has no Horovod, and "
-        f"torch.distributed connects its ranks. Then {BUILD}",
+        hint=_PYTORCH,
         raised=("ModuleNotFoundError: No module named 'torch'",),
+    ),
+    Rule(
+        name="no-torchrun",
+        text="the image has no PyTorch, whose torchrun starts the ranks",
+        hint=_PYTORCH,
+        says=("kit-torchrun: torchrun: No such file or directory",),
     ),
     Rule(
         name="no-horovod",

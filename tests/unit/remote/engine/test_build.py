@@ -105,7 +105,8 @@ def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
         (
             "WARNING: Retrying: Temporary failure in name resolution\n"
             "ERROR: No matching distribution found for torch==2.13.0+cpu",
-            "whl/cpu torch==2.13.0",
+            "below image: write wheels: wheels; on a machine that reaches it: pip download --no-deps --dest wheels "
+            "--python-version 3.11 --index-url https://download.pytorch.org/whl/cpu torch==2.13.0",
         ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "that image.wheels names"),
         ("/usr/bin/python3: No module named pip", "packages: [python3-pip]"),
