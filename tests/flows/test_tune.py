@@ -560,6 +560,36 @@ def test_gpus_get_no_fusion_and_no_half_precision_of_mpi(bed: Bed, perf: Perf, m
     assert "env.KIT_COMPRESSION" in paths
 
 
+@pytest.fixture
+def pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kit.flows.tune.tune.flavour_of", lambda _tag: "cuda-pytorch")
+
+
+@pytest.mark.usefixtures("pytorch")
+def test_an_image_without_horovod_gets_only_what_pytorch_uses(bed: Bed, perf: Perf) -> None:
+    wires = Wires(net0=118e6, net1=11.9e6)
+    result = bed.tune(perf, wire=wires, fp16=True)
+    assert (perf.calls, result.before, result.tried, result.skipped) == ([], None, (), ())
+    assert [item.path for item in result.changed] == ["env.OMP_NUM_THREADS"]
+    assert (result.wire, [item.rate for item in result.networks]) == (118e6, [11.9e6])
+    assert "Consider: the image has no Horovod, and PyTorch exchanges gradients by Gloo or NCCL, not by" in text(result)
+
+    # Its network counts as much as that of any other image, and after the deploy there is nothing more to tune.
+    faster = bed.tune(perf, wire=Wires(net0=11.9e6, net1=118e6))
+    assert [item.path for item in faster.changed] == ["network"]
+    assert "Run kit deploy, which moves it to 10.1.0.0/24." in text(faster)
+
+
+@pytest.mark.usefixtures("pytorch")
+def test_no_network_is_measured_beside_a_run(bed: Bed, perf: Perf) -> None:
+    """Where nothing needs slots, no other check would refuse."""
+    bed.fleet["gpu1"].living = ["20260101-000000-aaaa"]
+    wires = Wires(net0=118e6, net1=11.9e6)
+    with pytest.raises(NotReadyError, match=r"the run 20260101-000000-aaaa is active, .*; nothing was measured"):
+        bed.tune(perf, wire=wires)
+    assert wires.calls == []
+
+
 def test_fp16_is_written_with_consent_alone(bed: Bed, perf: Perf) -> None:
     without = bed.tune(perf)
     assert "env.KIT_COMPRESSION" not in {item.path for item in without.changed}

@@ -18,7 +18,7 @@ from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict, replace
-from kit.plan.bench.cases import FLAVOURS, BenchFacts, usable_gpus
+from kit.plan.bench.cases import BenchFacts, frameworks_of, usable_gpus
 from kit.plan.cluster.record import from_text
 from kit.plan.flavour import OPEN, flavour_of
 from kit.remote.cluster.observe import observe
@@ -104,14 +104,13 @@ def _nodes(context: Context, record: ClusterRecord) -> tuple[Node, ...]:
 def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> BenchFacts:
     image = context.spec.image
     flavour = flavour_of(record.image) if image.flavour in OPEN else image.flavour
-    known = image.frameworks if flavour == "cpu" else FLAVOURS.get(flavour, ())
     swarm = seen[context.inventory.head.name].swarm
     members = {node.id for node in swarm.nodes if node.state == "ready"}
     gpus = {node.name: (node.gpus, node.mig) for node in record.nodes}
     return BenchFacts(
         nodes=tuple(replace(n, gpus=gpus[n.name][0], mig=gpus[n.name][1]) for n in _nodes(context, record)),
         gpus=usable_gpus(flavour, sum(len(facts.gpus) for facts in seen.values())),
-        frameworks=known,
+        frameworks=frameworks_of(image, flavour),
         members=frozenset(name for name, facts in seen.items() if swarm.manager and facts.swarm.node_id in members),
         pythons=frozenset(name for name, facts in seen.items() if facts.python),
         plugin=bool(context.spec.nccl.plugin),

@@ -18,7 +18,7 @@ from kit.flows.tune.measure import TASK, Perf, Run, WireRates, curve_of, halves,
 from kit.model import names
 from kit.model.launch import ClusterRecord, Node
 from kit.model.tune import AllReduces, Machine, Tried, TuneResult, Tuning, Wire
-from kit.plan.bench.cases import usable_gpus
+from kit.plan.bench.cases import frameworks_of, has_horovod, usable_gpus
 from kit.plan.cluster import record
 from kit.plan.flavour import OPEN, flavour_of
 from kit.plan.tune import candidates as rules
@@ -49,19 +49,26 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     """Measure, and write unless it is a dry run. Ctrl-C at any time leaves kit.yaml unchanged."""
     start = time.monotonic()
     file = TunedFile.read(request.file, args=context.spec.mpi.args, force=request.force)
-    cluster = record_of(context)
+    cluster, living = _deployed(context)
+    frameworks = _frameworks(context, cluster)
+    with_horovod = has_horovod(frameworks)
     nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
-    machines = _machines(context, nodes)
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
+    if living and not with_horovod and len(ranking) > 1:
+        # Nothing else would refuse: only all-reduces need slots.
+        raise _disturbed(living)
+    machines = _machines(context, nodes)
     perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking, now=request.now)
     tcp, wires = other_wires(perf, machines, nodes, wire_rate(context, ranking, wire), wire)
-    moving, another = _another_network(context, file, machines, tcp, wires)
-    facts = rules.by_facts([machine for machine in machines if machine.name in {node.name for node in ranking}])
-    if moving:
-        context.reporter.report(HostDone(host=TASK))
-        mpi, measured = None, Tuning()
+    moving, another = _another_network(context, file, machines, tcp, wires, horovod=with_horovod)
+    ranked = [machine for machine in machines if machine.name in {node.name for node in ranking}]
+    facts = rules.by_facts(ranked, frameworks)
+    if moving or not with_horovod:
+        if len(ranking) > 1:
+            context.reporter.report(HostDone(host=TASK))
+        mpi, measured = None, Tuning(advice=() if with_horovod else (horovod.WITHOUT,))
     else:
-        nccl = _nccl(context, cluster, [m for m in machines if m.name in {node.name for node in ranking}])
+        nccl = _nccl(context, cluster, ranked)
         mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16, nccl=nccl)
     back = [setting for setting in (*facts.defaults, *measured.defaults) if setting.path in file.owned]
     settings = (*another.settings, *facts.settings, *measured.settings, *back)
@@ -96,7 +103,13 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
 
 
 def _another_network(
-    context: Context, file: TunedFile, machines: Sequence[Machine], tcp: float | None, wires: Sequence[Wire]
+    context: Context,
+    file: TunedFile,
+    machines: Sequence[Machine],
+    tcp: float | None,
+    wires: Sequence[Wire],
+    *,
+    horovod: bool,
 ) -> tuple[bool, Tuning]:
     """Return whether the cluster should move to another network, with the setting and advice for it."""
     advice = tuple(networks.failures(wires))
@@ -112,7 +125,7 @@ def _another_network(
     if file.split([setting])[1]:
         # The user's network stays, so tune MPI for it.
         return False, Tuning(settings=(setting,), advice=advice)
-    return True, Tuning(settings=(setting,), advice=(*advice, networks.afterwards(better)))
+    return True, Tuning(settings=(setting,), advice=(*advice, networks.afterwards(better, horovod=horovod)))
 
 
 def _mpi(
@@ -166,18 +179,39 @@ def _mpi(
 
 def _nccl(context: Context, cluster: ClusterRecord, machines: Sequence[Machine]) -> bool:
     """Return whether Horovod's gradients travel by NCCL: all ranks have GPUs, and the image uses them."""
-    image = context.spec.image
-    flavour = flavour_of(cluster.image) if image.flavour in OPEN else image.flavour
+    flavour = _flavour(context, cluster)
     return all(usable_gpus(flavour, len(machine.gpus)) for machine in machines)
 
 
+def _frameworks(context: Context, cluster: ClusterRecord) -> tuple[str, ...]:
+    """Return the frameworks of the image. They are empty if they are not known."""
+    return frameworks_of(context.spec.image, _flavour(context, cluster))
+
+
+def _flavour(context: Context, cluster: ClusterRecord) -> str:
+    flavour = context.spec.image.flavour
+    return flavour_of(cluster.image) if flavour in OPEN else flavour
+
+
+def _disturbed(living: Sequence[str]) -> NotReadyError:
+    return NotReadyError(
+        f"the run {', '.join(living)} is active, and kit tune measures the network that it uses; nothing was measured",
+        hint="wait for it (kit wait), or stop it (kit stop)",
+    )
+
+
 def record_of(context: Context) -> ClusterRecord:
+    return _deployed(context)[0]
+
+
+def _deployed(context: Context) -> tuple[ClusterRecord, Sequence[str]]:
+    """Return the cluster as it is deployed, and the ids of its active runs."""
     head = context.inventory.head
     with closing(context.connect(head)) as transport:
         facts = observe(transport, folder=names.folder(context.spec.name), image="")
     if facts.record is None:
         raise NotReadyError(f"no cluster {context.spec.name} is deployed here", hint="run: kit deploy", host=head.name)
-    return record.from_text(facts.record)
+    return record.from_text(facts.record), facts.living
 
 
 def _machines(context: Context, nodes: Sequence[Node]) -> list[Machine]:

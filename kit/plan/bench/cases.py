@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from kit.errors import InputError
 from kit.model.bench import Case
 from kit.model.launch import Node
-from kit.model.spec import MpiSpec
+from kit.model.spec import ImageSpec, MpiSpec
 
 LADDER = "ladder"
 PRESETS = ("egs", "networks", "kvstore", "compression", "tuning")
@@ -60,7 +60,7 @@ class BenchFacts(Struct, frozen=True, kw_only=True):
     @property
     def horovod(self) -> bool:
         """Whether the image has Horovod, as far as that is known."""
-        return not self.frameworks or bool(WITH_HOROVOD & set(self.frameworks))
+        return has_horovod(self.frameworks)
 
     @property
     def unpaced(self) -> str:
@@ -101,6 +101,16 @@ class BenchOptions(Struct, frozen=True, kw_only=True):
     repeats: int = 3
     warmup: int | None = None
     timeout_s: float = 600.0
+
+
+def frameworks_of(image: ImageSpec, flavour: str) -> tuple[str, ...]:
+    """Return the frameworks of an image that has this flavor. They are empty if they are not known."""
+    return image.frameworks if flavour == "cpu" else FLAVOURS.get(flavour, ())
+
+
+def has_horovod(frameworks: Sequence[str]) -> bool:
+    """Return whether an image with these frameworks has Horovod, as far as that is known."""
+    return not frameworks or bool(WITH_HOROVOD & set(frameworks))
 
 
 def usable_gpus(flavour: str, gpus: int) -> int:

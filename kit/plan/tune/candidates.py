@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from kit.model import names
 from kit.model.tune import Candidate, Machine, Setting, Timing, Tried, Tuning
 from kit.model.values import replace
+from kit.plan.bench.cases import has_horovod
 from kit.plan.run.allreduce import LEAST_HOSTS, OWN_CHOICE
 
 MIB = 1 << 20
@@ -173,13 +174,17 @@ def mpi_setting(current: Tried, chosen: Tried) -> Setting | None:
     )
 
 
-def by_facts(machines: Sequence[Machine]) -> Tuning:
-    """Return what needs no measurement: binding, threads, and advice about NICs, MTU and GPUs."""
-    binding, threads = _binding(machines), _threads(machines)
+def by_facts(machines: Sequence[Machine], frameworks: Sequence[str] = ()) -> Tuning:
+    """Return what needs no measurement: binding, threads, and advice about NICs, MTU and GPUs.
+
+    `frameworks` are those of the image. They are empty if they are not known.
+    """
+    binding = _binding(machines)
+    threads = _threads(machines, tensorflow=not frameworks or "tensorflow" in frameworks)
     return Tuning(
         settings=(*binding.settings, *threads.settings),
         defaults=(*binding.defaults, *threads.defaults),
-        advice=(*_wire_advice(machines), *_gpu_advice(machines)),
+        advice=(*_wire_advice(machines), *_gpu_advice(machines, horovod=has_horovod(frameworks))),
     )
 
 
@@ -208,7 +213,7 @@ def _binding(machines: Sequence[Machine]) -> Tuning:
     return Tuning(defaults=(default,))
 
 
-def _threads(machines: Sequence[Machine]) -> Tuning:
+def _threads(machines: Sequence[Machine], *, tensorflow: bool) -> Tuning:
     """Divide a host's cores among its ranks. By default, each rank of a framework starts a thread for every core."""
     alone = max(m.slots for m in machines) < 2
     share = max(1, min((m.cores or m.threads) // m.slots for m in machines))
@@ -217,11 +222,11 @@ def _threads(machines: Sequence[Machine]) -> Tuning:
         "for the only rank of a host" if alone else f"shared by {_range([m.slots for m in machines])} ranks of a host"
     )
     reason = f"{cores} physical cores {ranks}"
-    settings = (
+    settings: tuple[Setting, ...] = (
         Setting(
             path="env.OMP_NUM_THREADS",
             value=str(share),
-            reason=f"{reason}; MXNet, OpenBLAS and oneDNN read it",
+            reason=f"{reason}; PyTorch, MXNet, OpenBLAS and oneDNN read it",
             acts="deploy",
         ),
         Setting(
@@ -237,6 +242,9 @@ def _threads(machines: Sequence[Machine]) -> Tuning:
             acts="deploy",
         ),
     )
+    if not tensorflow:
+        # Nothing would read them, and a new variable recreates the containers.
+        settings = tuple(setting for setting in settings if not setting.path.startswith("env.TF_"))
     return Tuning(defaults=settings) if alone else Tuning(settings=settings)
 
 
@@ -267,22 +275,26 @@ def _wire_advice(machines: Sequence[Machine]) -> list[str]:
     return advice
 
 
-def _gpu_advice(machines: Sequence[Machine]) -> list[str]:
+def _gpu_advice(machines: Sequence[Machine], *, horovod: bool) -> list[str]:
     if not all(m.gpus for m in machines):
         return []
     links = {link for m in machines for link in m.gpu_links}
-    advice = [
-        "GPUs: their tensors travel by NCCL, and mpi.args affects host memory only. NCCL tunes itself; "
-        "measure it with: kit run -- mpi_perf --through nccl"
-    ]
+    advice = []
+    if horovod:
+        # mpi_perf goes through NCCL with Horovod only.
+        advice.append(
+            "GPUs: their tensors travel by NCCL, and mpi.args affects host memory only. NCCL tunes itself; "
+            "measure it with: kit run -- mpi_perf --through nccl"
+        )
     share = max(1, min((m.cores or m.threads) // len(m.gpus) for m in machines))
+    option, program = ("num_parallel_calls", "tf_benchmark") if horovod else ("num_workers", "torch_benchmark")
     advice += [
         f"input pipelines: {share} threads for each GPU (physical cores divided by GPUs), such as "
-        f"num_parallel_calls={share} in your own script; tf_benchmark divides them by itself",
+        f"{option}={share} in your own script; {program} divides them by itself",
         "clocks: kit doctor names GPUs below their maximum application clocks, and kit setup --only clocks raises them",
     ]
     nvlink = any(link.startswith("NV") for link in links)
-    if len(machines) > 1 and nvlink and min(len(m.gpus) for m in machines) > 1:
+    if horovod and len(machines) > 1 and nvlink and min(len(m.gpus) for m in machines) > 1:
         advice.append(
             "NVLink connects the GPUs of a host and is faster than the wire between hosts: try "
             "HOROVOD_HIERARCHICAL_ALLREDUCE=1"

@@ -16,12 +16,18 @@ STILL_NEAR = 0.85
 CYCLE_DEFAULT_MS, FUSION_DEFAULT = 1.0, 128 * MIB
 # Share of Horovod's cycle that its ranks may spend on agreeing which tensors are ready.
 TALK = 0.05
-# tf_benchmark and paced_benchmark read the compression of gradients from it; your own script can with two lines.
+# The benchmarks of the image read the compression of gradients from it; your own script can with two lines.
 COMPRESSION, HALF, WHOLE = "env.KIT_COMPRESSION", "fp16", "none"
 FUSION, CYCLE = "env.HOROVOD_FUSION_THRESHOLD", "env.HOROVOD_CYCLE_TIME"
 _BY_NCCL = (
     "GPUs: Horovod's gradients travel by NCCL, and kit tune measures MPI, so it chooses neither fusion nor half "
     "precision. Compare them with your training, as with the options --fusion-mb and --compression of tf_benchmark"
+)
+# For an image of PyTorch. torch_benchmark has the option, too.
+WITHOUT = (
+    "the image has no Horovod, and PyTorch exchanges gradients by Gloo or NCCL, not by MPI. So kit tune measured no "
+    "all-reduce, and chose neither mpi.args nor Horovod's settings nor half precision. Compare half precision with "
+    "your training, as with the option --compression of torch_benchmark"
 )
 
 
@@ -91,8 +97,8 @@ def half(whole: Timing, halved: Timing) -> Tuning:
         return Tuning(defaults=(back,), advice=(nothing,))
     reason = (
         f"{took}, and --fp16 allowed it. It changes the numbers: compare the accuracy. These times do not contain the "
-        "cost of sums in half precision. tf_benchmark and paced_benchmark read this variable; your own script needs "
-        "the two lines of docs/tensorflow.md"
+        "cost of sums in half precision. tf_benchmark, torch_benchmark and paced_benchmark read this variable; your "
+        "own script needs the two lines of docs/tensorflow.md"
     )
     return Tuning(settings=(Setting(path=COMPRESSION, value=HALF, reason=reason, acts="deploy"),))
 

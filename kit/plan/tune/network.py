@@ -99,8 +99,13 @@ def elsewhere(wire: Wire, now: float, *, file: str, in_force: str) -> str | None
     )
 
 
-def afterwards(wire: Wire) -> str:
-    """Return what to do after `network:` has changed. All-reduces on the old network would tune the wrong one."""
+def afterwards(wire: Wire, *, horovod: bool) -> str:
+    """Return what to do after `network:` has changed. All-reduces on the old network would tune the wrong one.
+
+    On an image without Horovod, kit tune measures none on the new network either.
+    """
+    if not horovod:
+        return f"the cluster still uses the other network. Run kit deploy, which moves it to {wire.network}"
     return (
         f"MPI was not measured because the cluster still uses the other network. Run kit deploy, which moves it to "
         f"{wire.network}, then kit tune again for mpi.args, fusion, cycle and --fp16"

@@ -120,6 +120,24 @@ def test_what_a_file_cannot_say_is_advice(hosts: list[Machine], advice: tuple[st
     assert all(part in text for part, text in zip(advice, lines, strict=True)), lines
 
 
+@pytest.mark.parametrize(
+    ("frameworks", "paths", "left_out"),
+    [
+        (("pytorch",), THREADS[:1], ("mpi_perf", "HOROVOD", "tf_benchmark", "num_parallel_calls")),
+        (("mxnet",), THREADS[:1], ("num_workers",)),
+        (("tensorflow",), THREADS, ("num_workers",)),
+    ],
+)
+def test_what_no_framework_of_the_image_reads_is_left_out(
+    frameworks: tuple[str, ...], paths: tuple[str, ...], left_out: tuple[str, ...]
+) -> None:
+    result = tune.by_facts(machines(gpus=("A100", "A100"), gpu_links=("NV12", "SYS")), frameworks)
+    assert tuple(s.path for s in result.settings) == paths
+    lines = " ".join(result.advice)
+    assert all(part in lines for part in ("clocks: kit doctor", "across sockets (SYS)", "4 threads for each GPU"))
+    assert not [word for word in left_out if word in lines]
+
+
 def test_candidates_are_for_a_wire() -> None:
     assert tune.candidates(machines(1)) == ()
     names = [candidate.name for candidate in tune.candidates(machines(3))]

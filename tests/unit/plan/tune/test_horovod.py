@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +100,11 @@ def test_half_the_bytes_that_take_less_are_written_with_their_price() -> None:
     assert setting.reason.startswith(
         "an all-reduce of 64 MB on 8 ranks takes 2.000 s +-0.000, and of half the bytes 1.100 s +-0.000, and --fp16 "
         "allowed it. It changes the numbers"
+    )
+    readers = re.findall(r"\w+_benchmark", setting.reason)
+    images = Path(__file__).parents[4] / "images/bin"
+    assert sorted(readers) == sorted(
+        program.name for program in images.glob("*_benchmark") if "settle_compression" in program.read_text()
     )
 
 
