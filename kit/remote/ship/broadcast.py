@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kit.errors import KitError, StepError
+from kit.errors import KitError, StepError, UnreachableError
 from kit.events import Note, Reporter, Warned
 from kit.model.answer import OddAnswer
 from kit.model.secret import Secret
@@ -237,7 +237,8 @@ class _Ship:
                     return cargo
                 if lane is source and not isinstance(report, KitError):
                     self._take(lane, report)
-        raise faults.not_given(source.host, there.name, "it does not answer", self._words)
+        why = UnreachableError("it does not answer", hint=self._words.again)
+        raise faults.not_given(source.host, there.name, why, self._words, renewal=there.renewal)
 
     def _answered(self, source: Lane, there: There, report: object) -> Cargo | None:
         """Return the source's cargo, if the report has it. Give the source up if it has something else."""
@@ -383,8 +384,8 @@ class _Ship:
                 lane.porter.wait(END_S)
             lane.porter.kill()
         if lane is self._source and self._is_needed(lane):
-            name = self._there.name if self._there else ""
-            raise faults.not_given(lane.host, name, error.message, self._words)
+            name, renewal = (self._there.name, self._there.renewal) if self._there else ("", "")
+            raise faults.not_given(lane.host, name, error, self._words, renewal=renewal)
         for behind in self._chain:
             if behind.upstream is lane and not behind.over and not behind.received:
                 self._attach(behind, living(lane.upstream))

@@ -51,6 +51,14 @@ class ImageThere(Struct, frozen=True, kw_only=True):
         return self.image
 
     @property
+    def renewal(self) -> str:
+        """The command that makes the image again, or '' for an image that kit does not build.
+
+        Without --force, kit builds nothing if the engine lists the image.
+        """
+        return "kit image build --builder head --force" if self.origin == self.image else ""
+
+    @property
     def question(self) -> Mapping[str, Any]:
         return {"image": self.origin}
 
@@ -78,6 +86,10 @@ class CodeThere(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return "the code"
+
+    @property
+    def renewal(self) -> str:
+        return ""
 
     @property
     def question(self) -> Mapping[str, Any]:

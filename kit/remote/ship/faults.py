@@ -74,12 +74,16 @@ def lost(host: str, upstream: str | None, why: str, words: Words) -> KitError:
     return UnreachableError(text, hint=hint, host=host)
 
 
-def not_given(host: str, name: str, why: str, words: Words) -> KitError:
-    """Return the error for a source that does not give the image or the code of this name."""
-    text = f"does not give {name}: {why.removeprefix(f'{words.failed}: ')}"
-    if words is CODE:
-        return StepError(text, hint=words.again, host=host)
-    return ImageError(text, hint="build it: kit image build --builder head, then: kit deploy", host=host)
+def not_given(host: str, name: str, cause: KitError, words: Words, *, renewal: str = "") -> KitError:
+    """Return the error for a source that does not give the image or the code of this name.
+
+    Its hint is that of `cause`. If that only says to try again, `renewal` is the command for when this does not help.
+    """
+    text = f"does not give {name}: {cause.message.removeprefix(f'{words.failed}: ')}"
+    hint = cause.hint or words.again
+    if renewal and hint == words.again:
+        hint = f"{hint}. If {host} fails again, first: {renewal}"
+    return (StepError if words is CODE else ImageError)(text, hint=hint, host=host)
 
 
 def failed(host: str, text: str, kind: str, words: Words) -> KitError:

@@ -19,7 +19,7 @@ from kit.model.host import Login
 from kit.remote.ship import broadcast as module
 from kit.remote.ship import reports, spool
 from kit.remote.ship.broadcast import ship
-from kit.remote.ship.cargo import Cargo
+from kit.remote.ship.cargo import Cargo, ImageThere
 from kit.remote.ship.faults import CODE
 from kit.remote.ship.lanes import Target
 from kit.remote.ship.reports import Report
@@ -532,6 +532,24 @@ def test_a_source_without_the_image_ends_it(world: World) -> None:
     assert caught.value.host == "head"
     assert list(world.porters) == ["head"]
     assert closed(world)
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        # The image of that name would be there, and kit image build alone would build nothing.
+        ("engine", "If head fails again, first: kit image build --builder head --force"),
+        ("disk", "free space (docker system prune), then run kit deploy again"),
+    ],
+)
+def test_the_hint_for_a_source_that_fails_is_that_of_its_failure(world: World, kind: str, hint: str) -> None:
+    world.behave["head"] = on("inspect", fails(kind))
+    with pytest.raises(ImageError, match="head: does not give") as caught:
+        world.ship("one", source="head")
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith(hint)
+    # kit does not build a plugin's image.
+    assert ImageThere(image="kit-plugin:lab", origin="sha256:1f").renewal == ""
 
 
 def test_a_source_that_does_not_answer_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
