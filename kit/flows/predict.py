@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from kit.config.paths import expanded
 from kit.config.text import text_of
 from kit.errors import InputError
 from kit.model import quantity
@@ -158,7 +159,7 @@ def _gradients(request: PredictRequest, folder: Path) -> Gradients:
         return table.counted(request.parameters)
     if request.model:
         return table.named(request.model, (images_dir() / "lib" / "models.json").read_text(encoding="utf-8"))
-    path = folder / str(request.gradients)
+    path = folder / expanded(str(request.gradients))
     text = text_of(path)
     if text is None:
         raise InputError(

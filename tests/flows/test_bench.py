@@ -75,9 +75,10 @@ class Bench:
         return replace(self.cluster.context(**spec), folder=self.folder)
 
     def run(self, *, resume: str | None = None, force: bool = False, now: bool = False, **choices: Any) -> BenchResult:
+        folder = choices.pop("folder", None)
         given = {"preset": "egs", "ranks": (1, 2), "repeats": 2, **choices} if resume is None else {}
         spec = given.pop("spec", {}) if resume is None else choices.get("spec", {})
-        request = BenchRequest(options=BenchOptions(**given), resume=resume, force=force, now=now)
+        request = BenchRequest(options=BenchOptions(**given), resume=resume, folder=folder, force=force, now=now)
         return bench(self.context(**spec), request)
 
     def samples(self) -> Sequence[Sample]:
@@ -225,8 +226,11 @@ def test_ctrl_c_at_the_very_end_of_a_run_ends_the_session(one: Bench, monkeypatc
         return replace(run(context, request), interrupted=len(one.called) == 2)
 
     monkeypatch.setattr("kit.flows.bench.launch.run", late)
-    with pytest.raises(Interrupted, match=r"had ended by itself; .* 1 samples are kept in"):
-        one.run()
+    mine = one.folder / "bench" / "mine"
+    with pytest.raises(Interrupted, match=r"had ended by itself; .* 1 samples are kept in") as caught:
+        one.run(folder=mine)
+    # Its id would name no folder.
+    assert f"kit bench --resume --session {mine};" in (caught.value.hint or "")
     # The Ctrl-C may have disturbed its result.
     assert kept(one.run(resume="").samples) == [
         ("2", 1, True), ("1", 1, False), ("2", 1, False), ("1", 2, False), ("2", 2, False),
@@ -420,6 +424,18 @@ def test_a_session_is_found(tmp_path: Path) -> None:
         find(tmp_path, "2026")
     with pytest.raises(InputError, match="there is no session 'x'"):
         find(tmp_path, "x")
+
+
+def test_a_session_of_dir_is_found_from_where_it_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The project has one of this name, too: kit -C PROJECT bench --dir mine."""
+    for path in (tmp_path / "mine", tmp_path / "project" / "mine"):
+        folder = BenchFolder(path)
+        folder.begin("{}\n")
+        folder.close()
+    monkeypatch.chdir(tmp_path)
+    assert find(tmp_path / "project", "mine").absolute() == tmp_path / "mine"
+    monkeypatch.chdir("/")
+    assert find(tmp_path / "project", "mine") == tmp_path / "project" / "mine"
 
 
 def test_a_full_disk_leaves_no_half_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

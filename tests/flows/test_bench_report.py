@@ -121,11 +121,15 @@ def test_compare_says_how_many_repeats_would_decide(root: Path, kit: Callable[..
     ]
 
 
-def test_compare_draws_both(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+def test_compare_draws_both(
+    kit: Callable[..., tuple[int, str, str]], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "here").mkdir()
+    monkeypatch.chdir(root / "here")
     code, _, err = kit("bench", "compare", "20260101-egs", "20260102-egs", "--plot", "both.png")
     assert code == 0
-    assert err.split() == [str(root / "both.png")]
-    assert (root / "both.png").read_bytes().startswith(b"\x89PNG")
+    assert err.split() == ["both.png"]
+    assert (root / "here" / "both.png").read_bytes().startswith(b"\x89PNG")
     code, _, err = kit("bench", "compare", "20260101-egs", "20260102-egs", "--plot", "both.gif")
     assert (code, "'both.gif' is not the name of a PNG file" in err) == (2, True)
     for name in ("c", "d"):

@@ -72,6 +72,16 @@ def test_half_precision_and_a_file_of_the_users_own(tmp_path: Path) -> None:
     assert (answer.parameters, answer.gradient_bytes, answer.tensors) == (150, 300, 2)
 
 
+def test_a_file_of_a_flag_starts_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.json").write_text('{"layers": [[2, 100], [1, 50]]}')
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path)
+    words = ("--gradients", "mine.json", "--step-ms", "1", "--link", "1gbit")
+    assert printed(capsys, "predict", "-C", "project", *words)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

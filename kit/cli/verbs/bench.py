@@ -22,6 +22,7 @@ FAILED_CASES = 1
 
 def bench(session: Session) -> int:
     from kit.cli.text import bench as text
+    from kit.config.paths import expanded
     from kit.flows.bench.measure import BenchRequest, bench, bench_plan
 
     args = session.args
@@ -34,7 +35,7 @@ def bench(session: Session) -> int:
     request = BenchRequest(
         options=options,
         resume=(args.session or "") if args.resume or args.session else None,
-        folder=session.folder / args.dir if args.dir else None,
+        folder=expanded(args.dir) if args.dir else None,
         force=args.force,
         show=args.verbose,
         now=args.now,

@@ -33,11 +33,12 @@ def report(session: Session) -> int:
 
 def compare(session: Session) -> int:
     from kit.cli.text.bench_summary import comparison
+    from kit.config.paths import expanded
     from kit.flows.bench.report import compare_folders, find, plot_both
 
     a, b = (find(session.folder, name) for name in (session.args.a, session.args.b))
     result = compare_folders(a, b)
-    plot = plot_both(a, b, session.folder / session.args.plot) if session.args.plot else None
+    plot = plot_both(a, b, expanded(session.args.plot)) if session.args.plot else None
     terminal = session.terminal
 
     def paint(text: str, style: Style) -> str:

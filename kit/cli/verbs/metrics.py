@@ -23,9 +23,8 @@ EVERY_S = 5.0
 
 
 def metrics(session: Session) -> int:
-    from pathlib import Path
-
     from kit.cli.text import metrics as text
+    from kit.config.paths import expanded
     from kit.flows import metrics as flow
 
     args = session.args
@@ -41,7 +40,7 @@ def metrics(session: Session) -> int:
         if args.listen is not None:
             flow.serve(context, args.listen, every=every, anywhere=args.all_addresses, ready=ready)
         else:
-            flow.write(context, Path(args.textfile), every=every, once=args.once, ready=ready)
+            flow.write(context, expanded(args.textfile), every=every, once=args.once, ready=ready)
 
     return until_interrupted(session, "metrics", work, text.exported)
 

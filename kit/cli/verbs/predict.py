@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 def predict(session: Session) -> int:
+    from pathlib import Path
+
     from kit.cli.text import predict as text
     from kit.flows.predict import PredictRequest, predict
     from kit.model.values import fields
@@ -35,7 +37,7 @@ def predict(session: Session) -> int:
     given = {name: getattr(args, name) for name in fields(PredictRequest) if getattr(args, name) is not None}
     if "step_ms" in given and "img_sec" in given:
         raise InputError("--step-ms and --img-sec exclude each other", hint="give one of them")
-    session.show("prediction", predict(PredictRequest(**given), folder=session.folder), session.fitted(text.text))
+    session.show("prediction", predict(PredictRequest(**given), folder=Path()), session.fitted(text.text))
     return 0
 
 

@@ -23,6 +23,7 @@ def timeline(session: Session) -> int:
     from pathlib import Path
 
     from kit.cli.text import timeline as text
+    from kit.config.paths import expanded
     from kit.flows.timeline import timeline
 
     args = session.args
@@ -30,7 +31,8 @@ def timeline(session: Session) -> int:
     if not 1.0 <= seconds <= MOST_S:
         raise InputError("--for is not between 1s and 10m", hint="write, for example: --for 20s")
     word = None if args.run == LATEST else args.run
-    result = timeline(session.context(), word, seconds=seconds, file=args.file, here=Path())
+    file = str(expanded(args.file)) if args.file else None
+    result = timeline(session.context(), word, seconds=seconds, file=file, here=Path())
     session.remember([result.run])
     session.show("timeline", result, session.fitted(text.timeline))
     if result.missed:

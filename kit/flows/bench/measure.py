@@ -117,7 +117,8 @@ def bench(
     except (KeyboardInterrupt, Interrupted) as error:
         count = len(climb.samples)
         # Name it by its id if it is with the others, else by its folder.
-        name = session.id if folder.path.parent == context.folder / benchfolder.FOLDER else str(folder.path)
+        usual = context.folder / benchfolder.FOLDER / session.id
+        name = session.id if folder.path == usual else str(folder.path)
         prefix = f"{error.message}; " if isinstance(error, Interrupted) else ""
         raise Interrupted(
             f"{prefix}the session {session.id} was interrupted; {count} samples are kept in {folder.path}",

@@ -36,13 +36,16 @@ def sessions(root: Path) -> list[Path]:
 
 
 def find(root: Path, wanted: str) -> Path:
-    """Find a session by its id, its beginning or its folder; '' is the latest. Raises InputError."""
+    """Find a session by its id, its beginning or its folder; '' is the latest. Raises InputError.
+
+    A relative folder starts in the current one, as that of --dir, or in `root`.
+    """
     known = sessions(root)
     if not wanted:
         if not known:
             raise InputError("there is no session yet", hint="kit bench, or kit bench --preset egs")
         return known[-1]
-    for direct in (root / wanted, Path(wanted)):
+    for direct in (Path(wanted), root / wanted):
         if (direct / META).is_file():
             return direct
     matches = [path for path in known if path.name.startswith(wanted)]
