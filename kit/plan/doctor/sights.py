@@ -20,6 +20,11 @@ def nodes_of(examined: Examined) -> Sequence[Node]:
     return [host.node for host in examined.hosts if host.node is not None]
 
 
+def idle_of(examined: Examined) -> str:
+    """Return the name of the head if it runs no ranks, or "". It may be smaller than the hosts that do."""
+    return "" if examined.spec.head_runs_ranks else examined.head
+
+
 def sights_of(problems: Iterable[KitError | None]) -> Iterator[Sight]:
     """Yield the problems of a deploy as sights of their hosts."""
     for problem in problems:

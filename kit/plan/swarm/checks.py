@@ -16,13 +16,21 @@ OLDEST = (20, 10)
 
 def problems_of(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
     """Return everything that prevents a deploy with Swarm. `nodes` has only the hosts with an address."""
+    return _problems(observed, nodes, observed[0])
+
+
+def problems_without_head(observed: Sequence[HostFacts], nodes: Sequence[Node]) -> list[KitError]:
+    """Return what a host alone shows. `observed` lacks the head: kit did not examine it, or could not."""
+    return _problems(observed, nodes, None)
+
+
+def _problems(observed: Sequence[HostFacts], nodes: Sequence[Node], head: HostFacts | None) -> list[KitError]:
     addresses = {node.name: node.address for node in nodes}
     problems: list[KitError] = []
-    head = observed[0]
     for facts in observed:
         if not facts.engine:
             continue  # The checks for every deploy report this.
-        problem = _engine(facts) or _swarm(facts, observed, addresses)
+        problem = _engine(facts) or _swarm(facts, observed, head, addresses)
         if problem is None and facts.swarm.state != "active" and facts.host.name in addresses:
             problem = _ports(facts, addresses[facts.host.name], manager=facts is head)
         problems += [problem] if problem else []
@@ -56,9 +64,15 @@ def _engine(facts: HostFacts) -> KitError | None:
     return driver if isinstance(driver, StepError) else None
 
 
-def _swarm(facts: HostFacts, observed: Sequence[HostFacts], addresses: Mapping[str, str]) -> KitError | None:
-    """Return a problem if the host is in a swarm that is not the head's, or whose manager the head is not."""
-    name, swarm, head = facts.host.name, facts.swarm, observed[0]
+def _swarm(
+    facts: HostFacts, observed: Sequence[HostFacts], head: HostFacts | None, addresses: Mapping[str, str]
+) -> KitError | None:
+    """Return a problem if the host is in a swarm that is not the head's, or whose manager the head is not.
+
+    Nobody is advised to leave a swarm that may be the head's: its engine may be down, or its swarm locked.
+    """
+    name, swarm = facts.host.name, facts.swarm
+    known = head is not None and bool(head.engine) and head.swarm.state in ("active", "inactive")
     whose = _managers(facts)
     leave = f"kit ssh {name} -- sudo docker swarm leave{' --force' if swarm.manager or swarm.state != 'active' else ''}"
     problem: tuple[str, str] | None = None
@@ -68,7 +82,12 @@ def _swarm(facts: HostFacts, observed: Sequence[HostFacts], addresses: Mapping[s
         problem = "its swarm is locked", f"kit ssh {name} -- sudo docker swarm unlock; then: kit deploy"
     elif swarm.state != "active":
         why = f": {swarm.error}" if swarm.error else ""
-        problem = f"its membership in a swarm is {swarm.state}{why}", f"wait a little; or leave that swarm: {leave}"
+        way = f"or leave that swarm: {leave}"
+        if not known and facts is not head:
+            way = "it needs its managers, so look at the head first: kit doctor"
+        problem = f"its membership in a swarm is {swarm.state}{why}", f"wait a little; {way}"
+    elif head is None or not known:
+        return None
     elif facts is head and not swarm.manager:
         problem = (
             f"is a worker in a swarm (managers: {whose}), and the head has to be a manager",

@@ -6,18 +6,21 @@ from collections.abc import Iterator
 
 from kit.errors import KitError
 from kit.model.doctor import Check, Examined, Sight
-from kit.plan.doctor.sights import facts_of, sights_of
+from kit.model.values import replace
+from kit.plan.doctor.sights import facts_of, idle_of, sights_of
 from kit.plan.flavour import OPEN, driver_problems, model_problems, needs_gpus, with_flavour
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
     observed, image = facts_of(examined), examined.spec.image
     if image.flavour in OPEN:
+        # The first of the observed hosts may be another than the head.
+        ranking = [facts for facts in observed if facts.host.name != idle_of(examined)] or observed
         try:
-            image = with_flavour(image, gpus=needs_gpus(examined.spec, observed))
+            image = with_flavour(image, gpus=needs_gpus(replace(examined.spec, head_runs_ranks=True), ranking))
         except KitError as error:
             # Only some hosts have GPUs, and one image serves all.
-            yield Sight(hosts=tuple(facts.host.name for facts in observed), seen=error.message, fix=error.hint or "")
+            yield Sight(hosts=tuple(facts.host.name for facts in ranking), seen=error.message, fix=error.hint or "")
             return
     if any(facts.gpus for facts in observed):
         yield from sights_of([*driver_problems(image, observed), *model_problems(image, observed)])

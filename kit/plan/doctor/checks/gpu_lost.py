@@ -8,14 +8,14 @@ from kit.errors import NotReadyError
 from kit.model.doctor import Check, Examined, Severity, Sight
 from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
-from kit.plan.doctor.sights import facts_of, sights_of
+from kit.plan.doctor.sights import facts_of, idle_of, sights_of
 from kit.plan.flavour import broken_drivers, lost_gpus
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
     observed = facts_of(examined)
     # A head without ranks needs no GPU, and its image may have the driver's programs without one.
-    idle = "" if examined.spec.head_runs_ranks else examined.head
+    idle = idle_of(examined)
     for facts in observed:
         seen, name = lost(facts, examined.spec.env), facts.host.name
         if seen:

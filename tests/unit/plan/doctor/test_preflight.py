@@ -146,6 +146,14 @@ def test_gpus_on_some_hosts(flavour: str, text: str) -> None:
     assert text in findings(some, image={"flavour": flavour})["gpu-cuda"].seen[0].seen
 
 
+def test_an_idle_head_that_is_not_examined_leaves_out_no_other_host() -> None:
+    some = [facts(2), facts(3, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE)]
+    sight = findings(some, head_runs_ranks=False)["gpu-cuda"].seen[0]
+    assert sight.hosts == ("gpu2", "gpu3")
+    assert "gpu3 has GPUs, and gpu2 has none" in sight.seen
+    assert "gpu-cuda" not in findings([facts(1), some[1]], head_runs_ranks=False)
+
+
 def test_an_old_driver() -> None:
     old = [facts(n, gpus=gpus(1), driver="470.57.02", gpu_engine=GPU_ENGINE) for n in (1, 2)]
     assert "has the NVIDIA driver 470.57.02" in findings(old)["gpu-cuda"].seen[0].seen
@@ -155,6 +163,25 @@ def test_a_short_heartbeat_is_to_watch() -> None:
     head = facts(1, swarm=SwarmFacts(state="inactive", heartbeat_s=2.0))
     finding = findings([head], orchestrator="swarm")["swarm"]
     assert finding.severity == "watch"
+
+
+WORKER = SwarmFacts(state="active", node_id="n2", managers=("10.0.0.1:2377",))
+
+
+@pytest.mark.parametrize("engine", ["", "26.1.5"])
+def test_no_host_leaves_the_swarm_of_a_head_that_kit_does_not_see(engine: str) -> None:
+    """kit doctor -H without the head, a head that is down, and one whose engine is."""
+    workers = [facts(2, swarm=WORKER), facts(3, swarm=replace(WORKER, node_id="n3"))]
+    head = [] if engine else [facts(1, engine="", compose=None)]
+    assert "swarm" not in findings([*head, *workers], orchestrator="swarm")
+    # A host shows these alone.
+    pending = facts(2, swarm=SwarmFacts(state="pending"))
+    alone = [pending, facts(3, engine="19.03.1"), facts(4, udp=frozenset({"0.0.0.0:4789"}))]
+    finding = findings([*head, *alone], orchestrator="swarm")["swarm"]
+    assert [sight.hosts for sight in finding.seen] == [("gpu2",), ("gpu3",), ("gpu4",)]
+    assert not any("swarm leave" in sight.fix for sight in finding.seen)
+    # A head that kit sees, and that is in no swarm, is a reason to leave one.
+    assert "swarm leave" in findings([facts(1), *workers], orchestrator="swarm")["swarm"].seen[0].fix
 
 
 GB = 10**9
