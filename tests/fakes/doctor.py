@@ -123,10 +123,21 @@ def matching(files: Mapping[str, str], pattern: str) -> dict[str, str]:
     return {path: text for path, text in files.items() if form.fullmatch(path)}
 
 
-def judged(check: Check, *machines: Machine, spec: Mapping[str, Any] | None = None) -> Sequence[Sight]:
-    """Return what a check sees on hosts gpu1, gpu2 …"""
-    hosts = tuple(seen(f"gpu{number}", number, one, check.reads) for number, one in enumerate(machines, 1))
-    return tuple(check.judge(Examined(spec=spec_from({"name": "lab", **(spec or {})}), hosts=hosts, deployed=True)))
+def judged(
+    check: Check,
+    *machines: Machine,
+    spec: Mapping[str, Any] | None = None,
+    head: str = "",
+    slots: Mapping[str, int] | None = None,
+) -> Sequence[Sight]:
+    """Return what a check sees on hosts gpu1, gpu2 … `slots` are those of the hosts file, by host."""
+    hosts = tuple(
+        seen(name, number, one, check.reads, slots=(slots or {}).get(name))
+        for number, one in enumerate(machines, 1)
+        for name in (f"gpu{number}",)
+    )
+    settings = spec_from({"name": "lab", **(spec or {})})
+    return tuple(check.judge(Examined(spec=settings, hosts=hosts, deployed=True, head=head)))
 
 
 def rows(sights: Iterable[Sight]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from kit.model.doctor import Check, Examined, Files, Sight
 from kit.plan.doctor.kernel import number
 from kit.plan.doctor.majority import odd
 from kit.plan.doctor.network import ROUTES, interface, of_interface
+from kit.plan.doctor.sights import idle_of
 
 _SPEED = Files(pattern="/sys/class/net/*/speed")
 
@@ -22,7 +23,8 @@ def judge(examined: Examined) -> Iterator[Sight]:
     names = {host.name: interface(host, examined) for host in examined.hosts}
     for host, value, usual in odd({name: str(speed) for name, speed in values.items()}, int):
         if int(value) < int(usual):
-            yield Sight(hosts=(host,), seen=f"{names[host]} has {value} Mbit/s, usual {usual}")
+            seen = f"{names[host]} has {value} Mbit/s, usual {usual}"
+            yield Sight(hosts=(host,), seen=seen, severity="watch" if host == idle_of(examined) else None)
 
 
 CHECK = Check(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 
-from kit.model.doctor import Check, Examined, PairSeen, Sight
+from kit.model.doctor import Check, Examined, PairSeen, Severity, Sight
+from kit.model.values import replace
 from kit.plan.doctor import links
 from kit.plan.doctor.checks.path_mtu import stopped
+from kit.plan.doctor.sights import idle_of
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
@@ -17,8 +19,9 @@ def judge(examined: Examined) -> Iterator[Sight]:
     # A host that is slow in one direction has its own finding. Its answers wait in the same queue as its data, so on
     # busy hosts a link of it can look slow in both directions, or late.
     other = {one.host for one in links.one_way(pairs)[0]}
-    yield from _slow(pairs, other)
-    yield from _late(pairs, other)
+    idle = idle_of(examined)
+    for sight in (*_slow(pairs, other), *_late(pairs, other)):
+        yield replace(sight, severity=severity_of(sight.hosts, idle))
 
 
 def _slow(pairs: Sequence[PairSeen], other: Collection[str]) -> Iterator[Sight]:
@@ -43,6 +46,11 @@ def _late(pairs: Sequence[PairSeen], other: Collection[str]) -> Iterator[Sight]:
         yield Sight(hosts=(one.host,), seen=f"a round trip to it takes {trip_text(own)}, between others {usual}")
     for link in rest:
         yield Sight(hosts=link, seen=f"a round trip takes {trip_text(trips[link])}, between others {usual}")
+
+
+def severity_of(hosts: Collection[str], idle: str) -> Severity | None:
+    """Return the severity of a slow link. Ranks do not wait for those of a head without ranks."""
+    return "watch" if idle in hosts else None
 
 
 def rate_text(rate: float) -> str:

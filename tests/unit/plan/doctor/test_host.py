@@ -228,6 +228,24 @@ def test_more_cpus_than_the_others_are_only_worth_a_look() -> None:
     assert [(sight.seen, sight.severity) for sight in sights] == [("8 CPUs, usual 4", "watch")]
 
 
+def test_no_rank_waits_for_a_small_head_without_ranks() -> None:
+    small = HEAD.but(files={f"{CPU}/online": "0-1\n", "/proc/meminfo": "MemTotal: 4193244 kB\n"})
+    spec = {"head_runs_ranks": False}
+    assert list(judged(sizes.CHECK, small, SECOND, THIRD, spec=spec, head="gpu1")) == []
+    assert len(judged(sizes.CHECK, small, SECOND, THIRD, head="gpu1")) == 2
+    # Nor is it the reference: of two other hosts, the smaller one is named.
+    less = THIRD.but(files={f"{CPU}/online": "0-1\n"})
+    assert rows(judged(sizes.CHECK, small, SECOND, less, spec=spec, head="gpu1")) == [("gpu3", "2 CPUs, usual 4")]
+
+
+@pytest.mark.parametrize(("slots", "severity"), [({}, None), ({"gpu2": 1}, "watch"), ({"gpu2": 2}, None)])
+def test_fewer_slots_in_the_hosts_file_suit_fewer_cpus(slots: dict[str, int], severity: str | None) -> None:
+    """The other hosts have two."""
+    less = SECOND.but(files={f"{CPU}/online": "0-1\n"})
+    (sight,) = judged(sizes.CHECK, HEAD, less, THIRD, slots=slots)
+    assert (sight.seen, sight.severity) == ("2 CPUs, usual 4", severity)
+
+
 def test_of_two_hosts_the_smaller_one_is_the_heads() -> None:
     less = HEAD.but(files={f"{CPU}/online": "0-1\n", "/proc/meminfo": "MemTotal: 8193244 kB\n"})
     sights = judged(sizes.CHECK, less, SECOND)

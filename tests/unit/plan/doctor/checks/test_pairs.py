@@ -229,6 +229,18 @@ def test_a_disturbed_link_of_a_host_that_sends_slowly_is_no_second_finding(distu
     assert seen(slow_link.CHECK, alone)
 
 
+@pytest.mark.parametrize("check", [slow_link.CHECK, one_way.CHECK], ids=lambda check: check.id)
+def test_a_slow_network_of_a_head_without_ranks_is_only_worth_a_look(check: Check) -> None:
+    def slow(pair: PairSeen, head: str) -> PairSeen:
+        ends = (pair.source, pair.target) if check.id == "slow-link" else (pair.source,)
+        return changed(pair, rate=FAST / 20) if head in ends else pair
+
+    spec = spec_from({"name": "lab", "head_runs_ranks": False})
+    for name, severity in (("gpu1", "watch"), ("gpu2", None)):
+        value = replace(examined(lambda pair, name=name: slow(pair, name)), spec=spec, head="gpu1")
+        assert [(sight.hosts, sight.severity) for sight in check.judge(value)] == [((name,), severity)]
+
+
 def test_two_hosts_and_one_direction() -> None:
     value = examined(lambda pair: changed(pair, rate=FAST / 100) if pair.source == "gpu1" else pair, count=2)
     assert seen(one_way.CHECK, value) == [(("gpu1", "gpu2"), "100 Mbit/s, and 10 Gbit/s back")]
