@@ -1,15 +1,15 @@
-"""RDMA adapters without an active port, or without an address for RoCE v2."""
+"""A host that lacks RDMA adapters, and adapters without an active port, or without an address for RoCE v2."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kit.model.doctor import Check, Examined, Files, Seen, Sight
 from kit.model.values import replace
 from kit.plan.cluster.rdma import problems
-from kit.plan.doctor.majority import odd
-from kit.plan.doctor.sights import facts_of, sights_of
+from kit.plan.doctor.majority import odd, usual
+from kit.plan.doctor.sights import facts_of, idle_of, sights_of
 
 _PORTS = "/sys/class/infiniband/*/ports/*/"
 _STATE = Files(pattern=f"{_PORTS}state")
@@ -18,6 +18,11 @@ _LAYER = Files(pattern=f"{_PORTS}link_layer")
 _TYPES = Files(pattern=f"{_PORTS}gid_attrs/types/[0-9]")
 _ACTIVE = "4: ACTIVE"
 _SHOWN = 40
+_DRIVER = (
+    "list its cards: lspci -nn | grep -iE 'infiniband|ethernet'. If an adapter is there, load its driver, for NVIDIA: "
+    "sudo modprobe -a mlx5_ib ib_uverbs. If that fails, build the driver for this kernel: sudo dkms status names it. "
+    "Without an adapter, choose the same type for all VMs"
+)
 
 
 def _ports(host: Seen) -> dict[tuple[str, str], str]:
@@ -49,12 +54,16 @@ def judge(examined: Examined) -> Iterator[Sight]:
     for sight in required:
         yield replace(sight, severity="breaks")
     active: dict[str, str] = {}
+    bare: list[str] = []
+    idle = idle_of(examined)
     named = {name for sight in required for name in sight.hosts}
     for host in examined.hosts:
         ports = _ports(host)
         up = [key for key, state in ports.items() if state == _ACTIVE]
         if ports:
             active[host.name] = str(len(up))
+        elif _STATE.pattern in host.globs and host.name not in {idle, *named}:
+            bare.append(host.name)
         if ports and not up and host.name not in named:
             (adapter, _), state = next(iter(ports.items()))
             shown = state.partition(":")[2].strip() or "unknown"
@@ -62,9 +71,24 @@ def judge(examined: Examined) -> Iterator[Sight]:
             yield Sight(hosts=(host.name,), seen=seen)
         for adapter in dict.fromkeys(_roce_without_v2(host, ports)):
             yield Sight(hosts=(host.name,), seen=f"{adapter} has no GID of RoCE v2")
-    for name, value, usual in odd(active, int):
-        if 0 < int(value) < int(usual):
-            yield Sight(hosts=(name,), seen=f"{value} active ports, usual {usual}")
+    for name, value, reference in odd(active, int):
+        if 0 < int(value) < int(reference):
+            seen = f"{value} active ports, usual {reference}"
+            yield Sight(hosts=(name,), seen=seen, severity="watch" if name == idle else None)
+    if examined.spec.rdma != "off":
+        yield from _bare(bare, [value for name, value in active.items() if value != "0" and name != idle])
+
+
+def _bare(bare: Sequence[str], working: Sequence[str]) -> Iterator[Sight]:
+    """Name the hosts without adapters, unless more hosts have none than have ports that work.
+
+    A kernel's update can leave a host without the driver of its adapters, and the kernel then lists none.
+    """
+    if working and len(working) >= len(bare):
+        count = usual(working, int)
+        seen = f"no RDMA adapter, usual {count} active port{'' if count == '1' else 's'}"
+        for name in bare:
+            yield Sight(hosts=(name,), seen=seen, fix=_DRIVER)
 
 
 CHECK = Check(

@@ -140,6 +140,14 @@ def test_of_two_links_or_adapters_the_worse_one_is_the_heads() -> None:
     assert rows(judged(infiniband.CHECK, *hosts)) == [("gpu1", "1 active ports, usual 2")]
 
 
+def test_a_slower_link_of_a_head_without_ranks_is_only_worth_a_look() -> None:
+    slow = HEAD.but(files={f"{NET}/eth0/speed": "1000\n"})
+    for runs_ranks, severity in ((False, "watch"), (True, None)):
+        spec = {"head_runs_ranks": runs_ranks}
+        (sight,) = judged(nic_speed.CHECK, slow, SECOND, THIRD, spec=spec, head="gpu1")
+        assert (sight.hosts, sight.severity) == (("gpu1",), severity)
+
+
 def test_a_bridge_with_the_hosts_own_address_is_no_bridge_of_the_engine() -> None:
     bridge = SECOND.but(files={"/proc/net/route": table(("docker0", "10.0.0.0", "255.255.255.0"))})
     machines = (HEAD, bridge, THIRD)
@@ -198,6 +206,27 @@ def test_a_host_with_fewer_active_ports_is_named() -> None:
     one = {**both, "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n"}
     hosts = [host.but(files=one if host is SECOND else both) for host in THREE]
     assert rows(judged(infiniband.CHECK, *hosts)) == [("gpu2", "1 active ports, usual 2")]
+
+
+def test_a_host_without_its_adapters_is_named() -> None:
+    """After a kernel's update, the module of the adapters may not load: /sys/class/infiniband is then empty."""
+    both = {f"/sys/class/infiniband/mlx5_{n}/ports/1/state": "4: ACTIVE\n" for n in (0, 1)}
+    hosts = [HEAD.but(files=both), SECOND.but(files=both), THIRD]
+    (sight,) = judged(infiniband.CHECK, *hosts)
+    assert (sight.hosts, sight.seen) == (("gpu3",), "no RDMA adapter, usual 2 active ports")
+    assert "sudo modprobe -a mlx5_ib ib_uverbs" in sight.fix
+    assert list(judged(infiniband.CHECK, *hosts, spec={"rdma": "off"})) == []
+    # Where most hosts have none, those that have some are the exception.
+    assert list(judged(infiniband.CHECK, HEAD, SECOND.but(files=both), THIRD)) == []
+    # Nor is it said of a host whose files kit could not read, or of a head without ranks.
+    examined = Examined(
+        spec=spec_from({"name": "lab", "head_runs_ranks": False}),
+        hosts=tuple(seen(f"gpu{n}", n, one, infiniband.CHECK.reads) for n, one in enumerate((HEAD, *hosts[:2]), 1)),
+        head="gpu1",
+    )
+    assert list(infiniband.CHECK.judge(examined)) == []
+    unread = (*examined.hosts[1:], replace(examined.hosts[0], globs={}))
+    assert list(infiniband.CHECK.judge(replace(examined, hosts=unread, head="gpu2"))) == []
 
 
 @pytest.mark.parametrize(
