@@ -97,8 +97,8 @@ CHECK = Check(
     reads=(_LOG,),
     leads_to="Ranks on this GPU end or wait forever. After an error of the hardware, it may be missing after the next "
     "start.",
-    fix="After an error of the hardware, end the programs on the GPU and reset it, `sudo nvidia-smi --gpu-reset -i "
-    "NUMBER`, or reboot the VM, which also clears the log. If the error returns, replace the VM. NVIDIA lists the "
-    "numbers: https://docs.nvidia.com/deploy/xid-errors",
+    fix="After an error of the hardware, end the programs on the GPU, reset it, `sudo nvidia-smi --gpu-reset -i "
+    "NUMBER`, and clear the log, `sudo dmesg -C`: until then, its lines remain a finding. Or reboot the VM, which does "
+    "both. If the error returns, replace the VM. NVIDIA lists the numbers: https://docs.nvidia.com/deploy/xid-errors",
     lab="kit lab gpu HOST --fault xid:79",
 )

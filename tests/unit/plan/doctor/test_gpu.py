@@ -373,6 +373,11 @@ def test_how_bad_a_line_of_the_log_is(line: str, expected: list[tuple[str, bool]
     assert [(sight.severity, "needs no reset" in sight.fix) for sight in sights] == expected
 
 
+def test_a_reset_leaves_the_log_so_the_fix_clears_it() -> None:
+    """Otherwise kit doctor --cordon would cordon the mended host again."""
+    assert "clear the log, `sudo dmesg -C`" in gpu_xid.CHECK.fix
+
+
 def test_many_faults_of_programs_hide_no_broken_gpu() -> None:
     lines = [NVRM.format(31).replace("3b", f"{bus:02x}") for bus in range(16)]
     sights = judged(gpu_xid.CHECK, HOSTS[0].but(**log(*lines, NVRM.format(79))))
