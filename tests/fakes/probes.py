@@ -57,6 +57,7 @@ class FakeProbe:
                     "reach": self._reach,
                     "packets": self._packets,
                     "measure": self._measure,
+                    "stay": lambda _: {},
                     "close": lambda _: {},
                 }
                 answer = does[order["do"]](order) | {"serial": order["serial"]}

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from kit.flows.doctor import examination
 from kit.flows.doctor.doctor import doctor
 from kit.flows.doctor.pairs import Between, measure
 from kit.model.doctor import DoctorResult, Pairing
+from kit.remote.doctor import probes
 from tests.fakes.fleet import Fleet
 from tests.fakes.loopback import Loopback
 from tests.fakes.probes import CONTROL, RATE, FakeLink
@@ -268,6 +271,27 @@ def test_many_hosts_are_paired_quickly(reporter: Remembering) -> None:
     assert max(per_host) <= 6
     # The head connects to all.
     assert sum(pair.source == "gpu1" for pair in between.pairs) == 23
+
+
+def test_a_host_that_only_others_measure_gets_orders(reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last host of the file is the target in almost all rounds. Here, each round takes 20 s."""
+    clock = [0.0]
+    monkeypatch.setattr(probes, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    asked: dict[str, list[float]] = {}
+    ask = probes.Probes.ask
+
+    def remember(self: probes.Probes, orders: dict[str, Any], read: Any, *, within_s: float) -> dict[str, Any]:
+        for name in orders:
+            asked.setdefault(name, []).append(clock[0])
+        clock[0] += 20.0 * any(order["do"] == "measure" for order in orders.values())
+        return ask(self, orders, read, within_s=within_s)
+
+    monkeypatch.setattr(probes.Probes, "ask", remember)
+    between = measured(Fleet(12), reporter)
+    assert between.failures == {}
+    assert clock[0] == 11 * 20
+    for times in asked.values():
+        assert max(later - earlier for earlier, later in zip(times, [*times[1:], clock[0]], strict=True)) <= 60
 
 
 # Real probes from here on.

@@ -32,6 +32,8 @@ MOST_ALONE, MOST_ROUNDS = 8, 16
 AGAIN_ROUNDS_S, AGAIN_MOST_S = 6.0, 12.0
 # Added to the time of a measurement: a busy host.
 PATIENCE_S = 30.0
+# A probe ends without an order for two minutes. One that is only measured by others gets one after this time.
+STAY_S = 30.0
 # How many connections a probe tries at the same time.
 _WIDTH = 400
 
@@ -206,6 +208,7 @@ class Examination:
 
     def _measure(self, pairs: Sequence[rounds.Pair], seconds: float) -> None:
         """Measure links at the same time. Either end may begin: a firewall may let in only one of them."""
+        self._ask({name: {"do": "stay"} for name in self._probes.idle(STAY_S)}, lambda _line: None)
         alive = set(self._alive())
         ends: dict[str, str] = {}
         for one, other in pairs:

@@ -73,6 +73,7 @@ class _Probe:
         self.host = host
         self.answers: queue.SimpleQueue[bytes | KitError] = queue.SimpleQueue()
         self.serial = 0
+        self.ordered_at = time.monotonic()
         self._input = _Input()
         self._connect, self._logins = connect, logins
         self._partial, self._errors = bytearray(), bytearray()
@@ -81,6 +82,7 @@ class _Probe:
 
     def order(self, order: Order) -> None:
         self.serial += 1
+        self.ordered_at = time.monotonic()
         self._input.send(json.dumps({**order, "serial": self.serial}).encode() + b"\n")
 
     def end(self) -> None:
@@ -183,6 +185,11 @@ class Probes:
     def alive(self) -> tuple[str, ...]:
         """The hosts that have not failed, in their order."""
         return tuple(name for name in self._probes if name not in self.failures)
+
+    def idle(self, for_s: float) -> tuple[str, ...]:
+        """Return the hosts that have not failed and got no order for so many seconds, in their order."""
+        before = time.monotonic() - for_s
+        return tuple(name for name in self.alive if self._probes[name].ordered_at <= before)
 
     def greet(self, read: Callable[[bytes], T]) -> dict[str, T]:
         """Wait for the probes to start, and return what each says of its host."""

@@ -1,7 +1,8 @@
 """Does the orders of kit.
 
 An order is a line of JSON on standard input, and gets one line of JSON with the same `serial`. The program ends with
-its input, which ends with the connection, or if no order comes for LIFE_S.
+its input, which ends with the connection, or if no order comes for LIFE_S. A probe that only answers its peers for that
+long gets the order to stay.
 """
 
 import errno
@@ -65,6 +66,9 @@ class Probe:
         except OSError as error:
             return {"fault": word_of(error.errno or errno.ETIMEDOUT)}
 
+    def stay(self, _order: Dict[str, Any]) -> Dict[str, Any]:
+        return {}
+
     def close(self, _order: Dict[str, Any]) -> Dict[str, Any]:
         self.opened().close()
         return {}
@@ -83,6 +87,7 @@ def main() -> None:
         "reach": probe.reach,
         "packets": probe.packets,
         "measure": probe.measure,
+        "stay": probe.stay,
         "close": probe.close,
     }
     orders: "queue.Queue[Any]" = queue.Queue()

@@ -187,6 +187,7 @@ def test_it_listens_on_the_address_of_the_cluster_only() -> None:
         one.ask("close")
         assert listening(one.process.pid) == {(HERE, answer["control"])}
         assert refused(HERE, port)
+        assert one.ask("stay") == {"serial": one.serial}
         # Measurements go on.
         socket.create_connection((HERE, answer["control"]), timeout=60).close()
 
