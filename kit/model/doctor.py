@@ -276,6 +276,8 @@ class FailedCheck(Struct, frozen=True, kw_only=True):
 
 
 EXIT_CODES: Mapping[Severity, int] = {"breaks": 4, "slows": 3, "watch": 0}
+# A check that could not judge may have missed something that breaks runs.
+NOT_JUDGED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,4 +302,5 @@ class DoctorResult:
 
     @property
     def exit_code(self) -> int:
-        return max((EXIT_CODES[finding.severity] for finding in self.findings), default=0)
+        worst = max((EXIT_CODES[finding.severity] for finding in self.findings), default=0)
+        return max(worst, NOT_JUDGED) if self.failed else worst

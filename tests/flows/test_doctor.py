@@ -192,7 +192,9 @@ def test_a_bug_in_a_check_hides_nothing(fleet: Fleet, reporter: Remembering, mon
     fleet["gpu4"].reads["lookup "] = ["127.0.1.1"]
     result = doctor(fleet.context(reporter))
     assert [one.id for one in result.failed] == ["broken"]
-    assert found(result, "own-name")
+    # Without it, the exit code would be that of a clean examination.
+    assert found(result, "own-name").severity == "watch"
+    assert result.exit_code == 4
 
 
 # Beside a deploy.

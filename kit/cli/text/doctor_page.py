@@ -38,8 +38,9 @@ kit doctor --json             # one object, for a program
 
 A finding has an ID, its hosts, what kit saw on them, what it leads to, and what to type. Hosts with the same problem
 share a line. Where hosts should be alike, most of them are the reference, and the others are named. Of two that
-differ, it is the head, or the one that has more where less is worse. kit runs all checks even if one host cannot be
-reached: that host is a finding (`unreachable`).
+differ, it is the head, or the one that has more where less is worse. A head that runs no ranks
+(`head_runs_ranks: false`) may be small: kit does not compare its size, and its slow network is only to watch. kit runs
+all checks even if one host cannot be reached: that host is a finding (`unreachable`).
 
 | Severity | What it means | Exit code |
 |---|---|---|
@@ -47,7 +48,7 @@ reached: that host is a finding (`unreachable`).
 | *slows* | runs work, and are slower than they could be | 3 |
 | *watch* | nothing is wrong yet, or it is only wrong for some programs | 0 |
 
-The exit code is that of the worst finding. It is 0 without findings.
+The exit code is that of the worst finding. It is 0 without findings, and 4 if a check failed because of a bug in kit.
 
 The last column of the table says what `kit deploy` does with a check. It *refuses* a host with the same words and
 changes nothing. If it has something to do, it also reads the files of other checks, and *warns* of what they find.

@@ -98,7 +98,7 @@ VERBS = (
             ("0", "nothing was found, or only something to watch"),
             ("2", "a flag, hosts or kit.yaml is wrong"),
             ("3", "something slows runs"),
-            ("4", "something breaks runs, or a host cannot be examined"),
+            ("4", "something breaks runs, a host cannot be examined, or a check failed because of a bug in kit"),
         ),
     ),
 )
