@@ -187,7 +187,7 @@ class Probes:
         return tuple(name for name in self._probes if name not in self.failures)
 
     def idle(self, for_s: float) -> tuple[str, ...]:
-        """Return the hosts that have not failed and got no order for so many seconds, in their order."""
+        """Return the hosts that have not failed and got no order for that many seconds, in their order."""
         before = time.monotonic() - for_s
         return tuple(name for name in self.alive if self._probes[name].ordered_at <= before)
 

@@ -374,7 +374,7 @@ def test_how_bad_a_line_of_the_log_is(line: str, expected: list[tuple[str, bool]
 
 
 def test_a_reset_leaves_the_log_so_the_fix_clears_it() -> None:
-    """Otherwise kit doctor --cordon would cordon the mended host again."""
+    """Otherwise kit doctor --cordon would cordon the repaired host again."""
     assert "clear the log, `sudo dmesg -C`" in gpu_xid.CHECK.fix
 
 

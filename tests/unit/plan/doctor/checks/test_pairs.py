@@ -231,14 +231,14 @@ def test_a_disturbed_link_of_a_host_that_sends_slowly_is_no_second_finding(distu
 
 @pytest.mark.parametrize("check", [slow_link.CHECK, one_way.CHECK], ids=lambda check: check.id)
 def test_a_slow_network_of_a_head_without_ranks_is_only_worth_a_look(check: Check) -> None:
-    def slow(pair: PairSeen, head: str) -> PairSeen:
-        ends = (pair.source, pair.target) if check.id == "slow-link" else (pair.source,)
-        return changed(pair, rate=FAST / 20) if head in ends else pair
+    def slow(pair: PairSeen) -> PairSeen:
+        ends = (pair.source, pair.target) if check is slow_link.CHECK else (pair.source,)
+        return changed(pair, rate=FAST / 20) if "gpu1" in ends else pair
 
     spec = spec_from({"name": "lab", "head_runs_ranks": False})
-    for name, severity in (("gpu1", "watch"), ("gpu2", None)):
-        value = replace(examined(lambda pair, name=name: slow(pair, name)), spec=spec, head="gpu1")
-        assert [(sight.hosts, sight.severity) for sight in check.judge(value)] == [((name,), severity)]
+    for head, severity in (("gpu1", "watch"), ("gpu2", None)):
+        value = replace(examined(slow), spec=spec, head=head)
+        assert [(sight.hosts, sight.severity) for sight in check.judge(value)] == [(("gpu1",), severity)]
 
 
 def test_two_hosts_and_one_direction() -> None:
