@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from kit.model.run import Failure
 from kit.plan.run.banners import RULE_OFF
-from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, SURE, TELLING, WARNINGS, Rule
+from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, SURE, SURVIVED, TELLING, WARNINGS, Rule
 
 # The numbers of Linux, whatever this machine runs: a shell reports a signal as exit code 128 plus its number.
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -25,10 +25,19 @@ LINE = 2000
 GAP = "[^\n]{0,300}?"
 
 _HOLE = re.compile(r"(…|\{\w+(?::[^}]+)?\})")
+_TRACEBACK = "Traceback (most recent call last):"
+# The line below a traceback. An exception may have any name: cv2.error, queue.Empty.
+_NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::|$)")
+# The traceback may be above the lines that kit has. Then only these names are recognized.
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
+# TensorFlow's and XLA's exceptions for memory do not always name the GPU, as the log before them does.
+_EXHAUSTED = re.compile(r"ResourceExhausted|RESOURCE_EXHAUSTED")
 # With a process group, PyTorch writes the rank before each line of a traceback.
 _RANK = re.compile(r"^\[rank\d+\]: ")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# Compiled code may crash in the cleanup after the exception that ended the program. A program that another signal ended
+# had handled its exceptions.
+_CRASHES = ("SIGABRT", "SIGSEGV")
 # Printed during the cleanup after the exception that ended the program.
 _IGNORED = ("Exception ignored in", "Error in atexit")
 # mpirun prints this when a host never started a rank.
@@ -76,7 +85,8 @@ def cause(failure: Failure, run: str = "RUN") -> Cause | None:
         again = "run the command again: kit sends the code to this host first"
         return Cause(text="no rank was started, because a host lacks the code of the run", hint=again)
     lines = _end(failure.lines)
-    rank = _Output("\n".join(lines), "\n".join(_exceptions(lines)))
+    exceptions = _exceptions(lines) if _signal(failure) in ("", *_CRASHES) else []
+    rank = _Output("\n".join(_without_survived(lines, exceptions)), "\n".join(exceptions))
     mpirun = _Output("\n".join(_end(failure.mpirun)))
     known = _find(SURE, failure, run) or _find(TELLING, failure, run, rank) or _find(TELLING, failure, run, mpirun)
     aftermath = _find(AFTERMATH, failure, run, rank)
@@ -194,19 +204,28 @@ def _end(lines: Sequence[str]) -> list[str]:
 def _exceptions(lines: Iterable[str]) -> list[str]:
     """Return the exception that ended a Python program and those it was raised from, without handled ones."""
     exceptions: list[str] = []
-    chained = ignored = False
+    chained = ignored = traced = False
     for line in (_RANK.sub("", line) for line in lines):
         if line.startswith(_CHAINED):
             chained = True
         elif line.startswith(_IGNORED):
             ignored = True
-        elif _EXCEPTION.match(line):
+        elif line.startswith(_TRACEBACK):
+            traced = True
+        elif _EXCEPTION.match(line) or (traced and _NAMED.match(line)):
             if not ignored and not chained:
                 exceptions.clear()
             if not ignored:
                 exceptions.append(line)
-            chained = ignored = False
+            chained = ignored = traced = False
     return exceptions
+
+
+def _without_survived(lines: list[str], exceptions: list[str]) -> list[str]:
+    """Leave out the errors that a program survived, if an exception of another kind ended it."""
+    if not exceptions or any(_EXHAUSTED.search(line) for line in exceptions):
+        return lines
+    return [*(line for line in lines if not any(words in line for words in SURVIVED)), *exceptions]
 
 
 def _sentences(lines: Sequence[str]) -> Iterator[str]:

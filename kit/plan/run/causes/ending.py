@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from kit.plan.run.causes.rule import BUILD, Rule
 
+# Programs survive what these lines of a log report. kit ignores such a line if an exception ended the rank.
+SURVIVED = (
+    # At its start, TensorFlow asks for less memory until it gets it.
+    " from device: CUDA_ERROR_OUT_OF_MEMORY",
+    " bytes on host: CUDA_ERROR_OUT_OF_MEMORY",
+    # PyTorch tries one address after the other, and torchrun then connects to the store of another process.
+    "[c10d] The server socket has failed to ",
+)
+
 # A run can survive these. They count only if the rank did not end by its own exception or exit code.
 WARNINGS = (
     Rule(
@@ -76,11 +85,19 @@ AFTERMATH = (
             "readv failed: Connection reset by peer",
             "failed: remote process exited or there was a network error",
             ", remote process exited or there was a network error",
+            "NCCL error: remote process exited or there was a network error",
             "Connection closed by peer [",
             "Read error [{address}]:{port}: Connection reset by peer",
             "This most likely indicates that another task died",
         ),
-        raised=("HorovodInternalError", "Horovod has been shut down."),
+        raised=(
+            "HorovodInternalError",
+            "Horovod has been shut down.",
+            # Rank 0 keeps PyTorch's store. Ranks that end later survive the same words in a warning.
+            "store->get('…') got error: ",
+            "DistNetworkError: failed to recv, got 0 bytes",
+            "DistNetworkError: Failed to recv, got 0 bytes",
+        ),
     ),
     # pytorch/pytorch#190489: the thread cannot take Python's lock any more.
     Rule(

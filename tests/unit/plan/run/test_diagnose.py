@@ -189,10 +189,66 @@ def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None
         # The program printed this one and continued.
         (["MemoryError", "Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: x"], False),
         (["MemoryError", "KeyboardInterrupt"], False),
+        # The name of an exception does not always end with Error.
+        (["MemoryError", "Traceback (most recent call last):", '  File "a.py", line 1', "", "cv2.error: x"], False),
+        (
+            ["[rank1]: MemoryError", "[rank1]: Traceback (most recent call last):", "[rank1]:   f()", "StopIteration"],
+            False,
+        ),
+        (["Traceback (most recent call last):", "  f()", "MemoryError", "Epoch 3: loss 0.4"], True),
+        # Another thread wrote a line into the traceback.
+        (
+            [
+                "MemoryError",
+                "During handling of the above exception",
+                "Traceback (most recent call last):",
+                "[W1] x",
+                "E",
+            ],
+            True,
+        ),
+        (["MemoryError", "Exception ignored in: <f>", "Traceback (most recent call last):", "  f()", "q.Empty"], True),
     ],
 )
 def test_only_the_exception_that_ended_the_program_counts(lines: list[str], is_known: bool) -> None:
     assert (cause(rank(*lines)) is not None) is is_known
+
+
+@pytest.mark.parametrize(
+    ("ending", "says"),
+    [
+        ({"signal": "SIGTERM"}, "ended the rank: a person"),
+        ({"signal": "SIGBUS"}, "a bus error"),
+        ({"exit_code": 137}, "killed the rank: a person"),
+        # Compiled code often crashes in the cleanup after an exception.
+        ({"signal": "SIGSEGV"}, "no /data/index.json"),
+        ({"signal": "SIGABRT"}, "no /data/index.json"),
+    ],
+)
+def test_an_exception_explains_no_signal_but_that_of_a_crash(ending: dict[str, Any], says: str) -> None:
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/data/index.json'"
+    known = cause(rank(missing, **{"exit_code": None, **ending}))
+    assert known is not None
+    assert says in known.text
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("failed to allocate 7.81G (8387559424 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory", "GPU"),
+        ("[c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", "port"),
+    ],
+)
+def test_an_error_that_the_program_survived_does_not_explain_another_exception(line: str, says: str) -> None:
+    assert cause(rank(line, "ValueError: x")) is None
+    for known in (
+        cause(rank(line)),
+        cause(rank(line, signal="SIGABRT", exit_code=None)),
+        cause(rank(line, f"RuntimeError: {line}")),
+        cause(rank(line, "a.ResourceExhaustedError: failed to allocate memory [Op:AddV2]")),
+    ):
+        assert known is not None
+        assert says in known.text
 
 
 def test_a_shell_reports_a_signal_as_a_number() -> None:
