@@ -24,6 +24,7 @@ GPU = (
         ),
         raised=(
             "RESOURCE_EXHAUSTED: Out of memory while trying to allocate ",
+            "ResourceExhaustedError: …Out of memory while trying to allocate ",
             "RESOURCE_EXHAUSTED: Failed to allocate request for ",
         ),
     ),
@@ -38,6 +39,16 @@ GPU = (
             "compiled with an unsupported toolchain",
             "forward compatibility was attempted on non supported HW",
         ),
+        raised=("The NVIDIA driver on your system is too old (found version ",),
+    ),
+    Rule(
+        name="driver-libcuda",
+        text="the container's libcuda and the VM's NVIDIA kernel module have different versions: the driver was "
+        "updated without a reboot, or the image has another libcuda (CUDA's compat folder)",
+        hint="remove that libcuda from the image, from volumes: and from LD_LIBRARY_PATH; without one, reboot the "
+        "VM; then run: kit deploy",
+        says=("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "(803 vs. 0) : system has unsupported display driver"),
+        raised=("Error 803: system has unsupported display driver",),
     ),
     Rule(
         name="driver-mismatch",
@@ -45,7 +56,6 @@ GPU = (
         hint="reboot the VM, then run: kit deploy",
         says=(
             "Failed to initialize NVML: Driver/library version mismatch",
-            "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
             "NVRM: API mismatch",
         ),
     ),
@@ -122,6 +132,7 @@ GPU = (
             "Found no NVIDIA driver on your system",
             "CUDA unknown error - this may be due to an incorrectly set up environment",
             "no CUDA-capable device is detected",
+            "ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
             "Could not satisfy device specification '…device:GPU:",
         ),
     ),
@@ -169,7 +180,12 @@ GPU = (
         name="cuda-memory",
         text="a CUDA kernel accessed invalid memory: a bug of the program, or of a library that it uses",
         hint="find the line in the program: kit run --again {run} -x CUDA_LAUNCH_BLOCKING=1",
-        says=("an illegal memory access was encountered", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        says=(
+            "an illegal memory access was encountered",
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+            "CUDA error: unspecified launch failure",
+            "CUDA_ERROR_LAUNCH_FAILED",
+        ),
     ),
     Rule(
         name="gpu-build",
@@ -177,6 +193,30 @@ GPU = (
         hint=f"set image.flavour in kit.yaml to cuda-mxnet, then {BUILD}",
         says=("Compile MXNet with USE_CUDA=1",),
         raised=(" is not implemented for GPU.",),
+    ),
+    Rule(
+        name="gpu-build-torch",
+        text="the image's PyTorch is built for CPUs only",
+        hint="on hosts without GPUs, call init_process_group() without a backend, or with gloo, and leave out .cuda(); "
+        f"with GPUs, set image.flavour in kit.yaml to cuda-pytorch, then {BUILD}",
+        raised=("Distributed package doesn't have NCCL built in", "Torch not compiled with CUDA enabled"),
+    ),
+    Rule(
+        name="gpu-checkpoint",
+        text="the file was saved on a GPU, and the container has no GPU, or its PyTorch is built for CPUs only",
+        hint='load it with torch.load(FILE, map_location="cpu"); if the host has a GPU, recreate its node, which may '
+        "have lost it: kit deploy",
+        raised=("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",),
+    ),
+    Rule(
+        name="gpu-jax",
+        text="JAX has no GPU: it is installed for CPUs only, or the container has no GPU that it can use",
+        hint="write jax[cuda12] or jax[cuda13], as the driver allows, in image.pip in kit.yaml and deploy again; list "
+        "the GPUs: kit exec {host} -- nvidia-smi",
+        raised=(
+            "Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present",
+            "Unable to initialize backend 'cuda': ",
+        ),
     ),
     Rule(
         name="avx",

@@ -121,6 +121,16 @@ IMAGE = (
         ),
     ),
     Rule(
+        name="compiler",
+        text="the program compiles code (torch.compile, Triton or an extension), but the image has no compiler",
+        hint=f"add g++ and python3-dev (for extensions, also ninja-build) to image.packages in kit.yaml, then {BUILD}",
+        raised=(
+            "Failed to find C compiler. Please specify via CC",
+            "No working C++ compiler found in ",
+            "Ninja is required to load C++ extensions",
+        ),
+    ),
+    Rule(
         name="script",
         text="the container has no {file}",
         hint="put it into the folder that code: in kit.yaml names, where .gitignore or .kitignore does not exclude it; "

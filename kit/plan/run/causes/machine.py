@@ -105,7 +105,8 @@ HOST = (
             "Failed to allocate CPU Memory",
             "Cannot allocate memory",
         ),
-        raised=("MemoryError", "[Errno 12] Cannot allocate memory"),
+        # The last one is of JAX on CPUs.
+        raised=("MemoryError", "[Errno 12] Cannot allocate memory", "RESOURCE_EXHAUSTED: Out of memory allocating "),
     ),
     Rule(
         name="memory-loader",

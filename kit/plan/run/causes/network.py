@@ -65,6 +65,17 @@ NETWORK = (
         ),
     ),
     Rule(
+        name="torch-store",
+        text="PyTorch could not connect to {address}, port {port}, where rank 0 connects the ranks: it had not begun, "
+        "or had ended; or a firewall between the VMs",
+        hint="read what rank 0 printed; leave MASTER_ADDR and MASTER_PORT to kit; let the VMs reach each other on all "
+        "TCP ports; print the rank of each line: kit logs {run} --tag-output",
+        raised=(
+            "The client socket has timed out after …ms while trying to connect to ({address}, {port})",
+            "The client socket has failed to connect to any network address of ({address}, {port})",
+        ),
+    ),
+    Rule(
         name="gloo-connect",
         text="Gloo could not connect the ranks: a wrong interface, or a firewall between the VMs",
         hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit "

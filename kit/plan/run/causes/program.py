@@ -26,6 +26,22 @@ PROGRAM = (
         says=("Watchdog caught collective operation timeout: ",),
     ),
     Rule(
+        name="torch-late",
+        text="PyTorch gave up because some ranks did not come to init_process_group, or to the first operation after "
+        "it, in time",
+        hint="let the ranks download and prepare data before it, or raise its timeout=; if a rank that came could not "
+        "connect, let the VMs reach each other on all TCP ports; print the rank of each line: kit logs {run} "
+        "--tag-output",
+        raised=(
+            "DistStoreError: Timed out after … seconds waiting for clients. ",
+            "DistStoreError: wait timeout after ",
+            "DistStoreError: Socket Timeout",
+            "') got error: wait timeout after ",
+            "') got error: Socket Timeout",
+            "') got error: Timeout waiting for key: ",
+        ),
+    ),
+    Rule(
         name="gloo-stalled",
         text="Gloo gave up because some ranks never reached the operation that the others waited for",
         hint="make all ranks run the same operations in the same order; see what is running: kit ps",
@@ -64,9 +80,32 @@ PROGRAM = (
         raised=("CERTIFICATE_VERIFY_FAILED",),
     ),
     Rule(
+        name="refused",
+        text="{address}, port {port}, refused the connection: no program listens there, or a firewall refuses it",
+        hint="start the server, and name the host that runs it: in a rank, localhost is the rank's host, and not your "
+        "machine; for a server in the internet, set https_proxy in env: of kit.yaml, then run: kit deploy",
+        raised=(
+            "(host='{address}', port={port}): Max retries exceeded with url: …(Caused by NewConnectionError(…"
+            "[Errno 111] Connection refused",
+        ),
+    ),
+    Rule(
+        name="rate-limit",
+        text="a server limits how many requests it answers, and the ranks sent too many",
+        hint="let one rank per host download (LOCAL_RANK 0), and the others wait; or name the data in data: of "
+        "kit.yaml",
+        raised=(
+            "too many 429 error responses",
+            "429 Client Error: Too Many Requests",
+            "Client error '429 Too Many Requests'",
+        ),
+    ),
+    Rule(
         name="download",
-        text="the program needs the internet, but the container has no access to it",
-        hint="name the data in data: of kit.yaml, or set https_proxy in env: there, then run: kit deploy",
+        text="the container cannot reach a server that the program needs: it has no access to the internet, or does "
+        "not know the server's name",
+        hint="name the data in data: of kit.yaml; or set https_proxy in env: there, or use the server's address where "
+        "only its name is unknown; then run: kit deploy",
         raised=(
             "Name or service not known",
             "Temporary failure in name resolution",
@@ -78,6 +117,13 @@ PROGRAM = (
         ),
     ),
     Rule(
+        name="refused-unnamed",
+        text="a server, or a proxy, refused the connection: no program listens there, or a firewall refuses it",
+        hint="start the server, and name the host that runs it: in a rank, localhost is the rank's host, and not your "
+        "machine",
+        raised=("[Errno 111] Connection refused",),
+    ),
+    Rule(
         name="permission",
         text="the rank has no permission to open {path}",
         hint="check its owner and mode: kit exec {host} -- ls -la {path}",
@@ -87,7 +133,7 @@ PROGRAM = (
         name="file",
         text="the container has no {path}",
         hint="stage its data set, or name it in data: of kit.yaml; or put its folder on every host and mount it with "
-        "volumes:, then run: kit deploy",
+        "volumes:; if it is a program, add its package to image.packages; then run: kit deploy",
         raised=(
             "FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
             "NotFoundError: …{path}; No such file or directory",
