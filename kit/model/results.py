@@ -99,6 +99,16 @@ class RunFolder(Struct, frozen=True, kw_only=True):
         return self.output + self.checkpoints + self.work
 
 
+class RunStart(Struct, frozen=True, kw_only=True):
+    """A run that a host has: whether it lives, and when it started, in ns since 1970 by the head's clock.
+
+    Only the head knows both: it has the run's record and lock. `started` is 0 on other hosts.
+    """
+
+    live: bool = False
+    started: int = 0
+
+
 class Survey(Struct, frozen=True, kw_only=True):
     """The folders of runs by host, and the hosts that could not be asked."""
 
@@ -158,9 +168,9 @@ class OtherFiles(Struct, frozen=True, kw_only=True):
 class PullResult(Struct, frozen=True, kw_only=True):
     """What came home, into `folder`. `missed` maps a host from which not everything came to the reason.
 
-    `run` is the run, or '' for `kit cp`. `live`: it had not ended yet. `without_work` are hosts whose working folder
-    stayed there, because it still has the code. `checkpoints` is HOST:PATH of the folder of --checkpoint-dir, or ''
-    without one. `others` are the files that kit left there.
+    `run` is the run, or '' for `kit cp`. `live`: it had not ended yet. `patterns` are the paths that selected files.
+    `without_work` are hosts whose working folder stayed there, because it still has the code. `checkpoints` is
+    HOST:PATH of the folder of --checkpoint-dir, or '' without one. `others` are the files that kit left there.
     """
 
     run: str
@@ -168,6 +178,7 @@ class PullResult(Struct, frozen=True, kw_only=True):
     hosts: tuple[Pulled, ...]
     missed: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
+    patterns: tuple[str, ...] = ()
     without_work: tuple[str, ...] = ()
     checkpoints: str = ""
     others: tuple[OtherFiles, ...] = ()

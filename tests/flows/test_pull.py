@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -22,6 +23,7 @@ from kit.model.host import Host
 from kit.model.results import Clock
 from kit.model.values import replace
 from kit.remote.results import far, store
+from kit.remote.results.store import HomeError
 from kit.remote.ssh.transport import Completed, Live, Transport
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
@@ -382,6 +384,99 @@ def test_the_latest_run_is_one_that_lives(context: Context, tmp_path: Path, host
     assert (result.run, result.live) == (old, True)
 
 
+def test_the_latest_run_is_the_last_to_start(context: Context, tmp_path: Path, hosts: Path) -> None:
+    """One that waited in line got its id before others that started at once. All verbs mean the same run."""
+    runs = hosts / "gpu1/lab/var/runs"
+    for run, start in ((RUN, BEGAN), (OTHER, BEGAN + 0.5)):
+        write(runs / run / "record.json", "{}", start)
+    (runs / OTHER / "output").mkdir()
+    assert [pull(context, words, here=tmp_path).run for words in ([], ["latest", "output", "x"])] == [OTHER, OTHER]
+
+
+def test_what_collided_stays_apart_while_the_other_host_is_away(
+    context: Context, fleet: Fleet, tmp_path: Path, hosts: Path
+) -> None:
+    run = "lab/var/runs/" + RUN
+    for host in ("gpu1", "gpu2"):
+        (hosts / host / run / "output/best").symlink_to("metrics")
+        (hosts / host / run / "output/same").write_text(host)
+    pull(context, [RUN], here=tmp_path)
+    fleet["gpu2"].faults.add("unreachable")
+    (hosts / "gpu1" / run / "output/metrics").write_text("one more")
+    (result,) = pull(context, [RUN], here=tmp_path).hosts
+    assert (result.files, result.unchanged) == (1, 5)
+    # A host may also remove its file before the other one does.
+    fleet["gpu2"].faults.clear()
+    (hosts / "gpu2" / run / "output/same").unlink()
+    assert [host.files for host in pull(context, [RUN], here=tmp_path).hosts] == [0, 0]
+    assert tree(tmp_path / f"kit-{RUN}") == ALL | {
+        "gpu1/output/metrics": "one more", "gpu1/output/best": "one more", "gpu2/output/best": "2",
+        "gpu1/output/same": "gpu1", "gpu2/output/same": "gpu2",
+    }  # fmt: skip
+
+
+def test_in_a_folder_of_yours_only_the_same_version_stays_apart(
+    context: Context, fleet: Fleet, tmp_path: Path, hosts: Path
+) -> None:
+    """The files below the names of hosts may be those of another run."""
+    for host in ("gpu1", "gpu2"):
+        (hosts / host / "lab/var/runs" / RUN / "output/same").write_text(host)
+    pull(context, [RUN, "output", "home"], here=tmp_path)
+    fleet["gpu2"].faults.add("unreachable")
+    (hosts / "gpu1/lab/var/runs" / RUN / "output/metrics").write_text("one more")
+    assert pull(context, [RUN, "output", "home"], here=tmp_path).hosts[0].files == 1
+    assert tree(tmp_path / "home") == {
+        "output/model": "weights", "output/metrics": "one more", "gpu1/output/metrics": "1", "gpu2/output/metrics": "2",
+        "gpu1/output/same": "gpu1", "gpu2/output/same": "gpu2",
+    }  # fmt: skip
+
+
+def test_two_pulls_do_not_write_into_one_folder_at_once(context: Context, tmp_path: Path) -> None:
+    other = store.Store(tmp_path / "home")
+    other.take()
+    part = other.part("of the other pull")
+    part.write_text("half")
+    with pytest.raises(HomeError, match=r"another kit pull writes into .*home"):
+        pull(context, [RUN, "home"], here=tmp_path)
+    # One that brings nothing removes no parts of the other one either.
+    pull(context, [OTHER, "home"], here=tmp_path)
+    assert part.exists()
+    other.close()
+    assert not pull(context, [RUN, "home"], here=tmp_path).missed
+    assert tree(tmp_path / "home") == ALL
+    assert not part.parent.exists()
+
+
+def test_a_lock_that_its_holder_removed_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = (store.Store(tmp_path) for _ in range(3))
+    first.take()
+    real, ends = fcntl.flock, [first.finish]
+
+    def flock(lock: int, how: int) -> None:
+        # The first pull ends after the second one has opened its lock.
+        while ends:
+            ends.pop()()
+        real(lock, how)
+
+    monkeypatch.setattr("kit.remote.results.store.fcntl.flock", flock)
+    second.take()
+    with pytest.raises(HomeError):
+        third.take()
+    second.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_keeps_no_pull_out(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(lock: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("kit.remote.results.store.fcntl.flock", flock)
+    pull(context, [RUN, "home"], here=tmp_path)
+    assert tree(tmp_path / "home") == ALL
+
+
 def test_a_host_that_is_away_keeps_nothing_else_back(
     context: Context, fleet: Fleet, tmp_path: Path, reporter: Remembering
 ) -> None:
@@ -607,9 +702,33 @@ def test_a_working_folder_that_still_has_the_code_comes_only_by_its_name(
     pending.write_text("{}")
     result = pull(context, [RUN, "home"], here=tmp_path)
     assert result.without_work == ("gpu2",)
+    assert f"working folder on gpu2: it still has the code; kit pull {RUN} work brings it" in pull_notes(result)
     assert tree(tmp_path / "home") == {name: text for name, text in ALL.items() if name != "work/only2"}
     pull(context, [RUN, "work", "home"], here=tmp_path)
     assert tree(tmp_path / "home") == ALL
+
+
+def test_a_pattern_names_files_of_a_working_folder_that_still_has_the_code(
+    context: Context, tmp_path: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorBoard's folder is there by default, and a run may live for hours."""
+    monkeypatch.setattr(flow, "SETTLE_S", 0)
+    run = hosts / "gpu2/lab/var/runs" / RUN
+    (run / "work.json").write_text("{}")
+    (run / "work/runs").mkdir()
+    (run / "work/runs/events.out.tfevents.1").write_text("loss")
+    result = pull(context, ["latest", "**/*tfevents*", "logs"], here=tmp_path)
+    assert tree(tmp_path / "logs") == {"work/runs/events.out.tfevents.1": "loss"}
+    assert result.without_work == ()
+    # These name nothing in that folder.
+    everything = pull(context, ["latest", "*", "**/*", "all"], here=tmp_path)
+    assert tree(tmp_path / "all") == {name: text for name, text in ALL.items() if name != "work/only2"}
+    assert everything.without_work == ("gpu2",)
+
+
+def test_what_no_file_matches_is_named(context: Context, tmp_path: Path) -> None:
+    result = pull(context, ["latest", "output/modl", "*.h5\n", "home"], here=tmp_path)
+    assert pulled(result) == f"No file of run {RUN} matches output/modl, *.h5\\n."
 
 
 def test_a_run_that_has_just_ended_gets_a_moment_to_settle(

@@ -92,7 +92,7 @@ def _readers(host: Any, folder: Path) -> tuple[Callable[[], object], ...]:
     source = give.Source(folder / "given")
     return (
         lambda: far.survey(host, "mine"),
-        lambda: far.living(host, "mine"),
+        lambda: far.runs(host, "mine"),
         lambda: far.remove(host, "mine", [RUN]),
         lambda: _list(host),
         lambda: _shared(host),

@@ -18,7 +18,7 @@ import pytest
 
 from kit.errors import AnswerError, StepError
 from kit.model.host import Host
-from kit.model.results import Entry, Wanted
+from kit.model.results import Entry, RunStart, Wanted
 from kit.plan.run import pulling
 from kit.remote.results import far, fetch, give
 from kit.remote.results.store import Store
@@ -227,10 +227,11 @@ def test_no_file_of_a_shared_folder_leaves_its_place_at_home(name: str) -> None:
         b"[]", b'{"id": 7, "live": true}', b'{"id": "a", "live": "yes"}', b'{"id": "a"}',
         b'{"id": "a", "live": false, "files": -1}', b'{"id": "a", "live": false, "log": ' + b"9" * 400 + b"}",
         b'{"id": "a", "live": false, "files": "1"}', b"@@ runs",
+        b'{"id": "a", "live": false, "started": -1}', b'{"id": "a", "live": false, "started": ' + b"9" * 19 + b"}",
     ],
-    ids=range(8),
+    ids=range(10),
 )  # fmt: skip
-@pytest.mark.parametrize("read", [far.survey, far.living])
+@pytest.mark.parametrize("read", [far.survey, far.runs])
 def test_an_odd_line_about_a_run_is_that_hosts_error(read: Callable[..., Any], line: bytes) -> None:
     with pytest.raises(AnswerError):
         read(transport(line + b"\n" + END), "mine")
@@ -239,7 +240,7 @@ def test_an_odd_line_about_a_run_is_that_hosts_error(read: Callable[..., Any], l
 def test_a_folder_that_is_no_run_is_skipped() -> None:
     folders = [b"../../etc", b"a\\nb", b"-rf", b"", b"x" * 65, "\u0663".encode(), b"good\\n", b"good"]
     lines = b"".join(b'{"id": "%s", "live": true}\n' % name for name in folders)
-    assert far.living(transport(lines + END), "mine") == {"good": True}
+    assert far.runs(transport(lines + END), "mine") == {"good": RunStart(live=True)}
 
 
 @pytest.mark.parametrize(

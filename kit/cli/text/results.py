@@ -53,8 +53,10 @@ def pulled(value: PullResult) -> str:
     came = [host for host in value.hosts if host.files]
     files, unchanged = sum(host.files for host in came), sum(host.unchanged for host in value.hosts)
     more = f"; {unchanged} were there" if unchanged else ""
-    if not files and value.missed:
+    if not files and (value.missed or (value.without_work and not unchanged)):
         return f"No file of run {value.run} came{more}." if value.run else f"No file came{more}."
+    if not files and not unchanged and value.patterns:
+        return f"No file of run {value.run} matches {', '.join(map(printable, value.patterns))}."
     if not files and not unchanged:
         return f"Run {value.run} has made nothing." if value.run else "Nothing to do: there are no files."
     if not files:
@@ -85,7 +87,8 @@ def pull_notes(value: PullResult) -> str:
         lines.append(f"kit: run {value.run} is still running: pull again for what it makes from now on")
     if value.without_work:
         where = fold(value.without_work)
-        lines.append(f"kit: left out the working folder on {where}: it still has the code; kit pull RUN work brings it")
+        bring = f"kit pull {value.run} work brings it"
+        lines.append(f"kit: left out the working folder on {where}: it still has the code; {bring}")
     folder = printable(value.checkpoints.partition(":")[2])
     for other in value.others:
         count = f"{files_text(other.files)} ({size(other.size)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from kit.events import HostDone, HostStep, Phase
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.host import Host
-from kit.model.results import LOG, Listing, Pulled, Wanted
+from kit.model.results import LOG, Entry, Listing, Pulled, Wanted
 from kit.model.text import files as files_text
 from kit.model.text import size
 from kit.model.values import replace
@@ -36,6 +36,8 @@ def bring(
     `commands` run the reader on each host, if not on the VM itself. What is in the way of a file at home keeps that
     file back alone. Raises HomeError if this machine cannot store them.
     """
+    if wanted:
+        store.take()
     store.claim(file.target for files in wanted.values() for file in files)
     blocked: dict[str, dict[str, str]] = {}
     missing = {host: _missing(store, files) for host, files in wanted.items()}
@@ -57,6 +59,23 @@ def bring(
     for host in blocked.keys() & pulled.keys():
         pulled = {**pulled, host: replace(pulled[host], skipped={**pulled[host].skipped, **blocked[host]})}
     return pulled, failures
+
+
+def kept_apart(store: Store, entries: Mapping[str, Sequence[Entry]]) -> Mapping[str, Collection[str]]:
+    """Return the paths of each host that an earlier pull stored below the host's name.
+
+    In the run's own folder, any version counts. A folder of yours may have files of other runs, so there only the same
+    version does.
+    """
+
+    def is_kept(host: str, entry: Entry) -> bool:
+        target = pulling.apart(host, entry.path)
+        text = store.text(target)
+        if store.own:
+            return text is not None or store.state(target) is not None
+        return text == entry.text if entry.kind == "l" else _is_here(store, entry, target)
+
+    return {host: {entry.path for entry in files if is_kept(host, entry)} for host, files in entries.items()}
 
 
 def _without(files: Sequence[Wanted], blocked: Mapping[str, str]) -> tuple[Wanted, ...]:
@@ -121,10 +140,10 @@ def _missing(store: Store, files: Sequence[Wanted]) -> tuple[Wanted, ...]:
     """Return the files that are not here, or changed since. Move those that an earlier pull stored elsewhere."""
     missing = []
     for file in files:
-        if file.entry.kind != "f" or _is_here(store, file, file.target):
+        if file.entry.kind != "f" or _is_here(store, file.entry, file.target):
             continue
-        own = pulling.LOG_TEXT if file.entry.path == LOG else file.entry.path
-        if own != file.target and _is_here(store, file, own) and not store.obstacle(file.target, link=False):
+        own = pulling.at_home(file.entry.path)
+        if own != file.target and _is_here(store, file.entry, own) and not store.obstacle(file.target, link=False):
             # When it came, no other host had a file with this name.
             store.move(own, file.target)
             continue
@@ -138,11 +157,11 @@ def _rest(store: Store, host: str, file: Wanted) -> int:
     return max(0, file.entry.size - (part.stat().st_size if part.is_file() else 0))
 
 
-def _is_here(store: Store, file: Wanted, target: str) -> bool:
+def _is_here(store: Store, entry: Entry, target: str) -> bool:
     state = store.state(target)
     # The text of a log has another size than its records.
-    as_text = file.entry.path == LOG
-    return state is not None and _is_time(state[1], file.entry.time) and (as_text or state[0] == file.entry.size)
+    as_text = entry.path == LOG
+    return state is not None and _is_time(state[1], entry.time) and (as_text or state[0] == entry.size)
 
 
 def _is_time(stored: int, time: int) -> bool:

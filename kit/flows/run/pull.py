@@ -10,12 +10,11 @@ from pathlib import Path
 from kit.errors import KitError
 from kit.events import Note, Phase, Warned
 from kit.flows.context import Context
-from kit.flows.run.bring import bring
+from kit.flows.run.bring import bring, kept_apart
 from kit.flows.run.checkpoints import Brought, bring_checkpoints, folder_of, ran_on
 from kit.flows.run.listing import no_such_run
-from kit.model import names
 from kit.model.host import Host
-from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult
+from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, RunStart
 from kit.model.values import replace
 from kit.plan.run import folders, pulling
 from kit.remote.results import far
@@ -42,33 +41,40 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
     live = any(listing.live for listing in listings.values())
     if not live:
         listings = _settled(context, run, listings)
-    unsettled = [host for host, listing in listings.items() if listing.unsettled]
-    if pulling.names_work(request.patterns):
-        unsettled = []
+    without_work: list[str] = []
     entries: dict[str, tuple[Entry, ...]] = {}
     skipped: dict[str, Mapping[str, str]] = {}
     for host, listing in listings.items():
-        known = [entry for entry in listing.entries if host not in unsettled or not _is_work(entry)]
-        entries[host], skipped[host] = pulling.sorted_out(known, request.patterns, (*MADE, LOG))
+        come = listing.entries
+        if listing.unsettled:
+            come, files_stay = pulling.without_code(come, request.patterns)
+            without_work += [host] * files_stay
+        entries[host], skipped[host] = pulling.sorted_out(come, request.patterns, (*MADE, LOG))
     # Only in the run's own folder, what an earlier pull made gives way.
     made = pulling.stays if request.folder is None else None
     store = Store(here / (request.folder or f"kit-{run}"), made=made)
-    wanted = {host: files for host, files in pulling.layout(entries).items() if files}
-    private = request.folder is None
-    pulled, failures = bring(context, store, listings, wanted, private=private)
-    missed = _of_the_run(context, run, {**missed, **failures})
-    for host, error in missed.items():
-        context.reporter.report(Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest"))
-    folder = folder_of(context, run, missed) if pulling.may_name_checkpoints(request.patterns) else None
-    shared = Brought()
-    if folder is not None:
-        taken = {file.target for files in wanted.values() for file in files}
-        shared = bring_checkpoints(
-            context, folder, request.patterns, store, taken=taken, private=private, all_files=all_checkpoints
-        )
-        pulled, missed = _together(pulled, shared.pulled), {**shared.missed, **missed}
-    if not missed:
-        store.finish()
+    with closing(store):
+        if any(entries.values()):
+            # What is here counts, so no other pull may write now.
+            store.take()
+        wanted = {host: files for host, files in pulling.layout(entries, kept_apart(store, entries)).items() if files}
+        private = request.folder is None
+        pulled, failures = bring(context, store, listings, wanted, private=private)
+        missed = _of_the_run(context, run, {**missed, **failures})
+        for host, error in missed.items():
+            context.reporter.report(
+                Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest")
+            )
+        folder = folder_of(context, run, missed) if pulling.may_name_checkpoints(request.patterns) else None
+        shared = Brought()
+        if folder is not None:
+            taken = {file.target for files in wanted.values() for file in files}
+            shared = bring_checkpoints(
+                context, folder, request.patterns, store, taken=taken, private=private, all_files=all_checkpoints
+            )
+            pulled, missed = _together(pulled, shared.pulled), {**shared.missed, **missed}
+        if not missed:
+            store.finish()
     hosts = tuple(
         replace(pulled.get(host, Pulled(host=host)), skipped={**skipped[host], **_skipped(pulled.get(host))})
         for host in listings
@@ -80,7 +86,8 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
         hosts=hosts,
         missed={host: error.message for host, error in missed.items()},
         live=live,
-        without_work=tuple(unsettled) if not request.patterns else (),
+        patterns=request.patterns,
+        without_work=tuple(without_work),
         checkpoints=folder.place if folder else "",
         others=shared.others,
     )
@@ -114,10 +121,6 @@ def _together(first: Mapping[str, Pulled], second: Mapping[str, Pulled]) -> Mapp
     return sums
 
 
-def _is_work(entry: Entry) -> bool:
-    return entry.path.partition("/")[0] == names.WORK
-
-
 def _settled(context: Context, run: str, listings: Mapping[str, Listing]) -> Mapping[str, Listing]:
     """List the files again on hosts that are about to settle the run's working folder. That takes a moment."""
     deadline = time.monotonic() + SETTLE_S
@@ -137,21 +140,19 @@ def _skipped(pulled: Pulled | None) -> Mapping[str, str]:
 def _run(context: Context, word: str | None) -> tuple[str, Mapping[str, KitError]]:
     """Return the id of the run that `word` means on any host, and the hosts that could not be asked."""
 
-    def look(host: Host) -> Mapping[str, bool]:
+    def look(host: Host) -> Mapping[str, RunStart]:
         with closing(context.connect(host)) as transport:
-            return far.living(transport, context.spec.name)
+            return far.runs(transport, context.spec.name)
 
     outcome = fanout.each(context.inventory.hosts, look)
     if not outcome.results:
         outcome.or_raise("kit pull")
-    runs = {run: None for ids in outcome.results.values() for run in ids}
+    runs = [run for known in outcome.results.values() for run in known]
     if not runs:
         raise no_such_run(word)
     if word is not None:
-        return folders.named(word, runs), outcome.failures
-    # Only the head knows that a run lives.
-    living = [run for ids in outcome.results.values() for run, live in ids.items() if live]
-    return max(living or runs), outcome.failures
+        return folders.named(word, dict.fromkeys(runs)), outcome.failures
+    return folders.latest(outcome.results.values()), outcome.failures
 
 
 def _listings(context: Context, run: str, hosts: Sequence[str]) -> tuple[Mapping[str, Listing], Mapping[str, KitError]]:

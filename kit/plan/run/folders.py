@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kit.errors import InputError, NotReadyError
-from kit.model.results import RunFolder, RunSize, Survey
+from kit.model.results import RunFolder, RunSize, RunStart, Survey
 from kit.plan.run.records import several
 
 _STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
@@ -69,6 +69,15 @@ def _began(survey: Survey) -> dict[str, str]:
         stamp = folder.id[:15] if _STAMP.match(folder.id) else ""
         began[folder.id] = max(began.get(folder.id, ""), stamp, folder.began if stamp else "")
     return began
+
+
+def latest(hosts: Iterable[Mapping[str, RunStart]]) -> str:
+    """Return the run that the other verbs call the latest one: the last to start of those that live, or else of all.
+
+    Without the head, nobody knows when runs started. Then it is the run that was planned last, by its id.
+    """
+    starts = [(start.live, start.started, run) for runs in hosts for run, start in runs.items()]
+    return max(starts)[2]
 
 
 def named(word: str, runs: Mapping[str, object]) -> str:

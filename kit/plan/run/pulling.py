@@ -56,9 +56,20 @@ def is_pattern(word: str) -> bool:
     return first in (*MADE, LOG, LOG_TEXT) or bool(_GLOB & set(first))
 
 
-def names_work(patterns: Sequence[str]) -> bool:
-    """Return whether a pattern names the working folder itself. Then it comes even if it still has the code."""
-    return any(pattern.partition("/")[0] == names.WORK for pattern in patterns)
+def without_code(entries: Sequence[Entry], patterns: Sequence[str]) -> tuple[tuple[Entry, ...], bool]:
+    """Return which entries may come from a host whose working folder still has the code, and whether files stay there.
+
+    '**/*tfevents*' names files of that folder, as `work` does: they come. No pattern, or one such as '*', means all
+    that the run made. kit cannot know which files of the folder are code, so these stay.
+    """
+    named = [pattern for pattern in patterns if not set(pattern.split("/")) <= {"*", "**", ""}]
+
+    def stays_there(entry: Entry) -> bool:
+        is_work = entry.path.partition("/")[0] == names.WORK
+        return is_work and selects(patterns, entry.path) and not (named and selects(named, entry.path))
+
+    known = tuple(entry for entry in entries if not stays_there(entry))
+    return known, len(known) < len(entries)
 
 
 def may_name_checkpoints(patterns: Sequence[str]) -> bool:
@@ -134,8 +145,24 @@ def _refusal(entry: Entry, tops: Collection[str]) -> str:
     return ""
 
 
-def layout(listings: Mapping[str, Sequence[Entry]]) -> Mapping[str, tuple[Wanted, ...]]:
-    """Return where the files of each host go: by their own names, or below the host's name where two hosts collide."""
+def apart(host: str, path: str) -> str:
+    """Return where a file of a host goes if it collides with one of another host."""
+    return f"{host}/{at_home(path)}"
+
+
+def at_home(path: str) -> str:
+    """Return where a file goes if it collides with none."""
+    return LOG_TEXT if path == LOG else path
+
+
+def layout(
+    listings: Mapping[str, Sequence[Entry]], kept: Mapping[str, Collection[str]] | None = None
+) -> Mapping[str, tuple[Wanted, ...]]:
+    """Return where the files of each host go: by their own names, or below the host's name where two hosts collide.
+
+    `kept` has the paths by host that collided in an earlier pull. They stay where they are, even if the other host is
+    away now or has removed its file.
+    """
     owners: dict[str, set[str]] = {}
     folders: set[str] = set()
     for host, entries in listings.items():
@@ -147,8 +174,7 @@ def layout(listings: Mapping[str, Sequence[Entry]]) -> Mapping[str, tuple[Wanted
         return len(owners[path]) > 1 or path in folders or any(folder in owners for folder in _above(path))
 
     def target(host: str, path: str) -> str:
-        name = LOG_TEXT if path == LOG else path
-        return f"{host}/{name}" if collides(path) else name
+        return apart(host, path) if collides(path) or path in (kept or {}).get(host, ()) else at_home(path)
 
     return {
         host: tuple(Wanted(entry=entry, target=target(host, entry.path)) for entry in entries)

@@ -15,8 +15,8 @@ from msgspec import Struct
 from kit.errors import NotReadyError, StepError
 from kit.model import names
 from kit.model.answer import MOST, OddAnswer, answer_of, decode, whole
-from kit.model.results import LOG, MADE, Clock, Entry, Listing, RunFolder, SharedListing
-from kit.model.values import asdict, replace
+from kit.model.results import LOG, MADE, Clock, Entry, Listing, RunFolder, RunStart, SharedListing
+from kit.model.values import fields, replace
 from kit.remote.scripts import in_node
 from kit.remote.ssh.program import package
 from kit.remote.ssh.transport import Completed, Transport
@@ -68,10 +68,11 @@ def in_container(container: str) -> Command:
 
 
 class _Run(Struct, frozen=True, kw_only=True):
-    """A line about a run. Only a survey has the sizes."""
+    """A line about a run. Only a survey has `began` and the sizes, and only a list of ids has `started`."""
 
     id: str
     live: bool
+    started: int = 0
     began: str = ""
     files: int = 0
     output: int = 0
@@ -83,13 +84,15 @@ class _Run(Struct, frozen=True, kw_only=True):
 def survey(transport: Transport, cluster: str) -> tuple[RunFolder, ...]:
     """Return the runs that this host has."""
     done = transport.run(argv("survey", names.folder(cluster), names.RUNS), timeout_s=LIST_S)
-    return tuple(RunFolder(**asdict(run)) for run in _runs(done, transport))
+    return tuple(
+        RunFolder(**{name: getattr(run, name) for name in fields(RunFolder)}) for run in _runs(done, transport)
+    )
 
 
-def living(transport: Transport, cluster: str) -> Mapping[str, bool]:
-    """Return the ids of the runs that this host has, and whether each lives."""
+def runs(transport: Transport, cluster: str) -> Mapping[str, RunStart]:
+    """Return the runs that this host has, by id."""
     done = transport.run(argv("ids", names.folder(cluster), names.RUNS))
-    return {run.id: run.live for run in _runs(done, transport)}
+    return {run.id: RunStart(live=run.live, started=run.started) for run in _runs(done, transport)}
 
 
 def _runs(done: Completed, transport: Transport) -> Iterator[_Run]:
@@ -98,6 +101,7 @@ def _runs(done: Completed, transport: Transport) -> Iterator[_Run]:
             run: _Run = decode(line, _Run, most=_LINE)
             for count in (run.files, run.output, run.checkpoints, run.work, run.log):
                 _check(count, 0, MOST, line)
+            _check(run.started, 0, TIMES[1], line)
             if run.began and not _STAMP.fullmatch(run.began):
                 raise OddAnswer("this is not the time of a start", line)
             # Other folders are no runs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -16,6 +17,10 @@ from kit.errors import StepError
 
 # Parts of files, below the folder. A pull that is repeated continues them.
 PARTS = ".kit-pull"
+# In that folder: the pull that writes there holds it.
+_LOCK = "lock"
+# How often to make the folder again that another pull has just removed.
+_TRIES = 100
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Keep this much of the disk free.
 _RESERVE = 1 << 20
@@ -44,6 +49,66 @@ class Store:
         self._claimed: set[Path] = set()
         # Hosts are fetched at the same time, and may need the same folder.
         self._placing = threading.Lock()
+        self._lock: int | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether the folder is the run's own."""
+        return self._made is not None
+
+    def take(self) -> None:
+        """Keep other pulls out of the folder until `close`: they would use the same parts.
+
+        Raises HomeError if another one writes there. A file system without locks keeps none out.
+        """
+        try:
+            for _ in range(_TRIES):
+                if self._lock is None:
+                    self._try_to_take()
+        except BlockingIOError:
+            raise HomeError(
+                f"another kit pull writes into {self.folder}",
+                hint="wait until it has ended, or choose another folder",
+            ) from None
+        except OSError as error:
+            raise self._failed(self.folder, error) from error
+
+    def _try_to_take(self) -> None:
+        self._parts.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = os.open(self._parts / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:
+            # The other pull has just ended, and has removed the folder.
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise
+        except OSError:
+            pass
+        if self._is_lock(lock):
+            self._lock = lock
+        else:
+            # Its holder removed it before this one was held.
+            os.close(lock)
+
+    def _is_lock(self, lock: int) -> bool:
+        """Return whether other pulls will open the same file."""
+        try:
+            return os.path.samestat(os.fstat(lock), (self._parts / _LOCK).lstat())
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        """Let other pulls write into the folder."""
+        if self._lock is None:
+            return
+        with suppress(OSError):
+            if self._is_lock(self._lock):
+                (self._parts / _LOCK).unlink()
+        os.close(self._lock)
+        self._lock = None
 
     def claim(self, targets: Iterable[str]) -> None:
         """Let nothing that comes later need a folder in place of one of these files and links."""
@@ -107,6 +172,13 @@ class Store:
             return None
         return (at.st_size, at.st_mtime_ns) if stat.S_ISREG(at.st_mode) else None
 
+    def text(self, target: str) -> str | None:
+        """Return the text of the link at this place, or None without a link."""
+        try:
+            return os.readlink(self.folder / target)  # noqa: PTH115  (the text, not a path)
+        except OSError:
+            return None
+
     def part(self, *identity: object) -> Path:
         """Return where to write the part of a file until it is whole. Another version of it has another part."""
         text = "\0".join(str(word) for word in identity).encode("utf-8", "surrogateescape")
@@ -158,8 +230,23 @@ class Store:
             raise self._failed(self.folder / target, error) from error
 
     def finish(self) -> None:
-        """Remove parts of earlier versions."""
-        shutil.rmtree(self._parts, ignore_errors=True)
+        """Remove parts of earlier versions, unless another pull needs them. Nothing more comes."""
+        if self._parts.name != PARTS:
+            shutil.rmtree(self._parts, ignore_errors=True)
+            return
+        with suppress(HomeError):
+            if self._parts.is_dir():
+                self.take()
+        if self._lock is None:
+            return
+        with suppress(OSError):
+            for path in self._parts.iterdir():
+                if path.name != _LOCK:
+                    path.unlink()
+        # The lock goes last: without it, another pull may already have parts in the folder.
+        self.close()
+        with suppress(OSError):
+            self._parts.rmdir()
 
     def _place(self, target: str) -> Path:
         """Return the path of a file, and make the folders above it. Raises HomeError if one of them is a link."""

@@ -17,13 +17,13 @@ def file_size(fd: int, name: str) -> int:
     return at.st_size if stat.S_ISREG(at.st_mode) else 0
 
 
-def changed(fd: int, name: str) -> Optional[float]:
-    """Return when a file changed, in seconds since 1970; None if there is no such file."""
+def changed(fd: int, name: str) -> Optional[int]:
+    """Return when a file changed, in ns since 1970; None if there is no such file."""
     try:
         at = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:
         return None
-    return at.st_mtime if stat.S_ISREG(at.st_mode) else None
+    return at.st_mtime_ns if stat.S_ISREG(at.st_mode) else None
 
 
 def has(fd: int, name: str) -> bool:

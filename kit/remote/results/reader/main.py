@@ -1,7 +1,7 @@
 """Does one operation.
 
 survey FOLDER RUNS      a line for each run of a cluster: its size, and whether it lives
-ids FOLDER RUNS         a line for each run: only whether it lives
+ids FOLDER RUNS         a line for each run: only whether it lives, and when it started
 list TOP BELOW NAME...  a line for each file in TOP/BELOW (without names: all of it)
 find PATH               the same for one path that a person named, with its links followed
 shared PATH FROM TO     the same for what is in a folder and changed between two times (ns); other files are counted

@@ -14,8 +14,8 @@ from .mounts import mounts
 from .paths import FOLDER, opened, say, text
 
 MADE = ("output", "checkpoints", "work")
-# Ranks of root may set any time.
-LATEST = 2.0**36
+# In ns. Ranks of root may set any time.
+LATEST = 2**36 * 10**9
 ID = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
@@ -33,8 +33,8 @@ def survey(cluster: str, below: str, sized: bool = True) -> None:
             fd = os.open(name, FOLDER, dir_fd=runs)
         except OSError:
             continue
-        measured = dict(sizes(fd), began=began(fd)) if sized else {}
-        say(dict(measured, id=text(os.fsencode(name)), live=lives(fd)))
+        more = dict(sizes(fd), began=began(fd)) if sized else {"started": started(fd)}
+        say(dict(more, id=text(os.fsencode(name)), live=lives(fd)))
         os.close(fd)
     say({"end": True})
 
@@ -55,13 +55,19 @@ def sizes(run: int) -> Dict[str, int]:
     return result
 
 
-def began(run: int) -> str:
-    """Return when the run started, in the form of ids: a run that waited got its id before. Return '' without a record.
+def started(run: int) -> int:
+    """Return when the run started, in ns since 1970: a run that waited got its id before. Return 0 without a record.
 
     The record is written at the start, and keeps its time when it changes.
     """
     at = changed(run, "record.json")
-    return "" if at is None or not 0 <= at < LATEST else time.strftime("%Y%m%d-%H%M%S", time.gmtime(at))
+    return 0 if at is None or not 0 <= at < LATEST else at
+
+
+def began(run: int) -> str:
+    """Return when the run started, in the form of ids, or '' without a record."""
+    at = started(run)
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(at // 10**9)) if at else ""
 
 
 def remove(cluster: str, below: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kit.errors import InputError, NotReadyError
-from kit.model.results import RunFolder, Survey
+from kit.model.results import RunFolder, RunStart, Survey
 from kit.plan.run import folders
 
 OLD, NEW, LIVE = "20261101-101500-aaaa", "20261121-101500-bbbb", "20261121-111500-cccc"
@@ -75,3 +75,12 @@ def test_an_active_run_is_not_removed() -> None:
     with pytest.raises(NotReadyError) as caught:
         folders.chosen(SURVEY, [OLD, LIVE])
     assert LIVE in caught.value.message
+
+
+def test_the_latest_run_is_the_last_to_start_or_lives() -> None:
+    head = {OLD: RunStart(started=9), NEW: RunStart(started=8)}
+    others = {NEW: RunStart(), LIVE: RunStart()}
+    assert folders.latest([head, others]) == OLD
+    assert folders.latest([head | {NEW: RunStart(live=True, started=8)}, others]) == NEW
+    # Without the head, nobody knows when they started.
+    assert folders.latest([others, {OLD: RunStart()}]) == LIVE

@@ -64,10 +64,12 @@ def test_the_survey_counts_what_runs_made(cluster: Path) -> None:
 def test_a_run_began_when_its_record_was_written(cluster: Path) -> None:
     record = cluster / RUNS / RUN / "record.json"
     record.write_text("{}")
-    os.utime(record, (1_795_255_200, 1_795_255_200))
+    os.utime(record, ns=(1_795_255_200_000_000_001, 1_795_255_200_000_000_001))
     assert lines("survey", str(cluster), RUNS)[0]["began"] == "20261121-100000"
+    assert lines("ids", str(cluster), RUNS) == [{"id": RUN, "live": False, "started": 1_795_255_200_000_000_001}]
     os.utime(record, (-5, -5))
     assert lines("survey", str(cluster), RUNS)[0]["began"] == ""
+    assert lines("ids", str(cluster), RUNS)[0]["started"] == 0
     record.unlink()
     record.symlink_to(cluster / RUNS / RUN / "log")
     assert lines("survey", str(cluster), RUNS)[0]["began"] == ""
