@@ -136,11 +136,15 @@ class RunSize(Struct, frozen=True, kw_only=True):
 
 
 class RemoveRunsResult(Struct, frozen=True, kw_only=True):
-    """The runs that `kit runs rm` removed, or would remove."""
+    """The runs that `kit runs rm` removed, or would remove.
+
+    `not_in_hosts` are hosts of these runs that are not in the hosts file: what they have stays there.
+    """
 
     cluster: str
     runs: tuple[RunSize, ...]
     dry_run: bool = False
+    not_in_hosts: tuple[str, ...] = ()
 
 
 class Pulled(Struct, frozen=True, kw_only=True):
@@ -171,6 +175,7 @@ class PullResult(Struct, frozen=True, kw_only=True):
     `run` is the run, or '' for `kit cp`. `live`: it had not ended yet. `patterns` are the paths that selected files.
     `without_work` are hosts whose working folder stayed there, because it still has the code. `checkpoints` is
     HOST:PATH of the folder of --checkpoint-dir, or '' without one. `others` are the files that kit left there.
+    `not_in_hosts` are hosts of the run that are not in the hosts file: nothing came from them.
     """
 
     run: str
@@ -182,6 +187,7 @@ class PullResult(Struct, frozen=True, kw_only=True):
     without_work: tuple[str, ...] = ()
     checkpoints: str = ""
     others: tuple[OtherFiles, ...] = ()
+    not_in_hosts: tuple[str, ...] = ()
 
 
 class Copied(Struct, frozen=True, kw_only=True):

@@ -477,6 +477,21 @@ def test_a_file_system_without_locks_keeps_no_pull_out(
     assert tree(tmp_path / "home") == ALL
 
 
+def test_a_host_of_the_run_that_is_not_in_hosts_is_named(
+    context: Context, tmp_path: Path, hosts: Path, reporter: Remembering
+) -> None:
+    run = hosts / "gpu1/lab/var/runs" / RUN
+    places = [{"node": name, "address": "10.0.0.2", "ranks": 1, "slots": [0]} for name in ("gpu1", "gpu3", "gpu4\n")]
+    (run / "record.json").write_text(record(None, places=places, helpers=[{"role": "server", "node": "gpu5"}]))
+    (run / "end.json").write_text(json.dumps({"ended": BEGAN + 100, "exit_code": 0}))
+    assert pull(context, [RUN, "log", "logs"], here=tmp_path).not_in_hosts == ()
+    result = pull(context, [RUN], here=tmp_path)
+    assert (result.not_in_hosts, dict(result.missed)) == (("gpu3", "gpu4\\n", "gpu5"), {})
+    (warning,) = reporter.warnings
+    assert warning.text == (f"hosts has no gpu[3,5],gpu4\\n, which took part in run {RUN}: files there did not come")
+    assert tree(tmp_path / f"kit-{RUN}") == ALL
+
+
 def test_a_host_that_is_away_keeps_nothing_else_back(
     context: Context, fleet: Fleet, tmp_path: Path, reporter: Remembering
 ) -> None:
@@ -758,6 +773,27 @@ def test_a_run_goes_from_all_hosts(context: Context, hosts: Path) -> None:
     assert result is not None
     assert result.runs[0].hosts == ("gpu1", "gpu2")
     assert [path.name for path in hosts.glob("*/lab/var/runs/*")] == [OTHER]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_host_that_is_not_in_hosts_keeps_its_files_of_a_removed_run(
+    context: Context, hosts: Path, reporter: Remembering, dry_run: bool
+) -> None:
+    """After that, no record says that it has some."""
+    run = hosts / "gpu1/lab/var/runs" / RUN
+    (run / "record.json").write_text(record(None, helpers=[{"role": "server", "node": "gpu4"}]))
+    warned: list[str] = []
+
+    def confirm(_: object) -> bool:
+        warned.extend(warning.text for warning in reporter.warnings)
+        return False
+
+    result = remove_runs(context, [RUN], older_s=None, dry_run=dry_run, confirm=confirm)
+    assert (result.not_in_hosts if result else ("gpu4",)) == ("gpu4",)
+    assert [warning.text for warning in reporter.warnings] == [
+        "hosts has no gpu4, which took part in the run: files there stay"
+    ]
+    assert bool(warned) is not dry_run
 
 
 def test_by_age_a_run_is_as_old_as_its_start(context: Context, hosts: Path) -> None:

@@ -21,7 +21,7 @@ from kit.model.results import Clock, Entry, OtherFiles, Pulled, SharedListing
 from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.plan.run import pulling
-from kit.plan.run.records import run_hosts, shared_checkpoints, stored_record
+from kit.plan.run.records import recorded_hosts, run_hosts, shared_checkpoints, stored_record
 from kit.remote.results import far
 from kit.remote.results.store import Store
 from kit.remote.scripts import script
@@ -55,6 +55,13 @@ class Brought(Struct, frozen=True, kw_only=True):
     others: tuple[OtherFiles, ...] = ()
 
 
+class RunHosts(Struct, frozen=True, kw_only=True):
+    """The hosts in the record of a run. `final`: no other host has taken part, or will."""
+
+    names: tuple[str, ...]
+    final: bool
+
+
 def folder_of(context: Context, run: str, missed: Collection[str]) -> Folder | None:
     """Return the folder that --checkpoint-dir named. Return None without that option, or if the head does not say.
 
@@ -83,8 +90,8 @@ def folder_of(context: Context, run: str, missed: Collection[str]) -> Folder | N
     return Folder(run=stored, place=place, hosts=tuple(name for name in known if name not in missed), clock=clock)
 
 
-def ran_on(context: Context, run: str) -> Sequence[object] | None:
-    """Return the names of the hosts that ran the run. Return None if they could change, or if the head does not say."""
+def hosts_of(context: Context, run: str) -> RunHosts | None:
+    """Return the hosts of a run as its record has them. Return None if the head does not say."""
     try:
         with closing(context.connect(context.inventory.head)) as transport:
             record, end = (_file(context, transport, run, name) for name in ("record.json", "end.json"))
@@ -95,7 +102,8 @@ def ran_on(context: Context, run: str) -> Sequence[object] | None:
     except KitError:
         return None
     # A new attempt may run on other hosts.
-    return None if stored.attempt > 1 or not end else run_hosts(stored, fields)
+    final = stored.attempt <= 1 and bool(end) and run_hosts(stored, fields) is not None
+    return RunHosts(names=tuple(recorded_hosts(stored, fields)), final=final)
 
 
 def _file(context: Context, transport: Transport, run: str, name: str) -> str:

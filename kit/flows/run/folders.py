@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 
-from kit.events import Phase
+from kit.errors import Interrupted, KitError
+from kit.events import Phase, Warned
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
+from kit.flows.run.listing import stored_runs
 from kit.model.host import Host
 from kit.model.results import RemoveRunsResult, RunFolder, RunSize, Survey
 from kit.model.text import fold, size
 from kit.plan.run import folders
+from kit.plan.run.records import MOST_HOSTS, not_among, recorded_hosts
 from kit.remote.results import far
 from kit.remote.ssh import fanout
 
@@ -27,6 +30,28 @@ def survey(context: Context) -> Survey:
     context.reporter.report(Phase(name="look", hosts=context.inventory.names))
     outcome = fanout.each(context.inventory.hosts, look)
     return Survey(folders=outcome.results, failures=outcome.failures)
+
+
+def _not_in_hosts(context: Context, ids: Collection[str]) -> tuple[str, ...]:
+    """Return the hosts of these runs that are not in the hosts file, and warn of them. A run goes without its record.
+
+    When the record is gone, nobody can find out that such a host has files of the run.
+    """
+    try:
+        with closing(context.connect(context.inventory.head)) as transport:
+            stored = stored_runs(context, transport)
+    except Interrupted:
+        raise
+    except KitError:
+        return ()
+    hosts = dict.fromkeys(host for run, fields in stored if run.id in ids for host in recorded_hosts(run, fields))
+    missing, source = not_among(tuple(hosts), context.inventory.names), context.inventory.source
+    if missing:
+        runs = "the run" if len(ids) == 1 else "these runs"
+        text = f"{source} has no {fold(missing, most=MOST_HOSTS)}, which took part in {runs}: files there stay"
+        hint = f"to delete them as well, first add the hosts that still exist to {source}"
+        context.reporter.report(Warned(text=text, hint=hint))
+    return missing
 
 
 def remove_runs(
@@ -46,7 +71,8 @@ def remove_runs(
         fanout.Outcome(results=state.folders, failures=state.failures).or_raise("kit runs rm")
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(time.time() - older_s)) if older_s is not None else None
     runs = folders.chosen(state, words, older_than=stamp)
-    result = RemoveRunsResult(cluster=context.spec.name, runs=runs, dry_run=dry_run)
+    not_in_hosts = _not_in_hosts(context, {run.id for run in runs}) if runs else ()
+    result = RemoveRunsResult(cluster=context.spec.name, runs=runs, dry_run=dry_run, not_in_hosts=not_in_hosts)
     if dry_run or not runs:
         return result
     if not confirm(runs):

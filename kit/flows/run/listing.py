@@ -56,7 +56,7 @@ def show(context: Context, word: str | None) -> ShownRun:
 def stored_run(context: Context, word: str | None) -> StoredRun:
     """Return a run (kit.plan.run.records.find), and the fields of its record.json, with the difference of its code."""
     with closing(context.connect(context.inventory.head)) as transport:
-        stored = _stored(context, transport)
+        stored = stored_runs(context, transport)
         record = find(_latest_first(record for record, _ in stored), word)
         if record is None:
             raise no_such_run(word, [run.id for run, _ in stored])
@@ -93,7 +93,8 @@ def no_such_run(run: str | None, ids: Sequence[str] = ()) -> Exception:
     return InputError(f"no run '{run}' on the head", hint="list the runs: kit runs")
 
 
-def _stored(context: Context, transport: Transport) -> list[StoredRun]:
+def stored_runs(context: Context, transport: Transport) -> list[StoredRun]:
+    """Return the runs of the head whose records kit can read, with their fields."""
     return list(_listed(context, transport).stored)
 
 

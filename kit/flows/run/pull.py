@@ -11,12 +11,14 @@ from kit.errors import KitError
 from kit.events import Note, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.bring import bring, kept_apart
-from kit.flows.run.checkpoints import Brought, bring_checkpoints, folder_of, ran_on
+from kit.flows.run.checkpoints import Brought, RunHosts, bring_checkpoints, folder_of, hosts_of
 from kit.flows.run.listing import no_such_run
 from kit.model.host import Host
 from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, RunStart
+from kit.model.text import fold
 from kit.model.values import replace
 from kit.plan.run import folders, pulling
+from kit.plan.run.records import MOST_HOSTS, not_among
 from kit.remote.results import far
 from kit.remote.results.store import Store
 from kit.remote.ssh import fanout
@@ -60,11 +62,14 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
         wanted = {host: files for host, files in pulling.layout(entries, kept_apart(store, entries)).items() if files}
         private = request.folder is None
         pulled, failures = bring(context, store, listings, wanted, private=private)
-        missed = _of_the_run(context, run, {**missed, **failures})
+        missed = {**missed, **failures}
+        known = _hosts_of(context, run, request.patterns, missed)
+        missed = _of_the_run(context, run, missed, known)
         for host, error in missed.items():
             context.reporter.report(
                 Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest")
             )
+        not_in_hosts = _not_in_hosts(context, run, known)
         folder = folder_of(context, run, missed) if pulling.may_name_checkpoints(request.patterns) else None
         shared = Brought()
         if folder is not None:
@@ -88,21 +93,39 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
         live=live,
         patterns=request.patterns,
         without_work=tuple(without_work),
+        not_in_hosts=not_in_hosts,
         checkpoints=folder.place if folder else "",
         others=shared.others,
     )
 
 
-def _of_the_run(context: Context, run: str, missed: Mapping[str, KitError]) -> Mapping[str, KitError]:
-    """Return those of the hosts that may have files of the run. All may, if the head does not say who ran it."""
-    if not missed or context.inventory.head.name in missed:
+def _hosts_of(context: Context, run: str, patterns: Sequence[str], missed: Mapping[str, KitError]) -> RunHosts | None:
+    """Return the hosts of the run if the head says, and if that matters: only the head has the log."""
+    if context.inventory.head.name in missed or (pulling.selects_only_the_log(patterns) and not missed):
+        return None
+    return hosts_of(context, run)
+
+
+def _not_in_hosts(context: Context, run: str, known: RunHosts | None) -> tuple[str, ...]:
+    """Return the hosts of the run that are not in the hosts file, and warn of them."""
+    missing, source = not_among(known.names if known else (), context.inventory.names), context.inventory.source
+    if missing:
+        where = fold(missing, most=MOST_HOSTS)
+        text = f"{source} has no {where}, which took part in run {run}: files there did not come"
+        hint = f"add the hosts that still exist to {source}, then run the same again"
+        context.reporter.report(Warned(text=text, hint=hint))
+    return missing
+
+
+def _of_the_run(
+    context: Context, run: str, missed: Mapping[str, KitError], known: RunHosts | None
+) -> Mapping[str, KitError]:
+    """Return those of the hosts that may have files of the run. All may, if it is not certain who took part."""
+    if known is None or not known.final:
         return missed
-    ran = ran_on(context, run)
-    if ran is None:
-        return missed
-    for host in missed.keys() - set(ran):
+    for host in missed.keys() - set(known.names):
         context.reporter.report(Note(text=f"{host} cannot be asked, and did not take part in run {run}"))
-    return {host: error for host, error in missed.items() if host in ran}
+    return {host: error for host, error in missed.items() if host in known.names}
 
 
 def _together(first: Mapping[str, Pulled], second: Mapping[str, Pulled]) -> Mapping[str, Pulled]:

@@ -77,6 +77,11 @@ def may_name_checkpoints(patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(names.CHECKPOINTS, pattern.partition("/")[0]) for pattern in patterns)
 
 
+def selects_only_the_log(patterns: Sequence[str]) -> bool:
+    """Return whether the patterns select nothing but the log of the run."""
+    return bool(patterns) and all(pattern.strip("/") in (LOG, LOG_TEXT) for pattern in patterns)
+
+
 def selects(patterns: Sequence[str], path: str) -> bool:
     """Return whether one of the patterns selects a path. A folder selects all that is in it; ** is any folders."""
     parts = (LOG_TEXT if path == LOG else path).split("/")

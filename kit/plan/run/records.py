@@ -14,6 +14,7 @@ from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
 from kit.model.run import RUN_ID, Failure, Member, Place, RunCode, RunRecord, RunState, RunUse
+from kit.model.text import printable
 from kit.model.values import asdict
 from kit.plan.run import encoding
 
@@ -24,6 +25,8 @@ _MOST_COUNT = 2**31
 _MOST_BYTES = 2**63
 _MOST_HOSTS = 1024
 _LONGEST_PATH = 4096
+# A warning names at most this many hosts that are not in the hosts file.
+MOST_HOSTS = 5
 
 
 class _Helper(Struct, frozen=True, kw_only=True):
@@ -318,15 +321,25 @@ def shared_checkpoints(run: RunRecord, fields: Mapping[str, Any]) -> str:
     return f"{run.places[0].node}:{path}"
 
 
-def run_hosts(run: RunRecord, fields: Mapping[str, Any]) -> Sequence[object] | None:
+def run_hosts(run: RunRecord, fields: Mapping[str, Any]) -> Sequence[str] | None:
     """Return the names of the hosts that ran a run's command. Return None for an elastic run: its hosts may change.
 
     `fields` are those of record.json.
     """
-    if fields.get("elastic"):
-        return None
+    return None if fields.get("elastic") else recorded_hosts(run, fields)
+
+
+def recorded_hosts(run: RunRecord, fields: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the hosts in the record of a run. Others may have taken part in it, too."""
     helpers = [helper.get("node") for helper in fields.get("helpers") or ()]
-    return [*(place.node for place in run.places), *helpers]
+    nodes = [*(place.node for place in run.places), *helpers]
+    return tuple(dict.fromkeys(node for node in nodes if isinstance(node, str)))
+
+
+def not_among(hosts: Sequence[str], inventory: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a run's hosts that are not in the hosts file (any more), by names that a terminal can show."""
+    known = frozenset(inventory)
+    return tuple(printable(host) for host in hosts if host not in known)
 
 
 def _failure(failure: _Failure) -> Failure:
