@@ -236,11 +236,14 @@ class _Same:
         """Compare what is directly in a folder. Return whether all of it is the same."""
         inside = snapshot.inside[folder]
         names = [snapshot.names[number] for number in inside]
+        # Compiled files of the snapshot itself go where its other files go.
+        cache = snapshot.inside.get(folder + b"/" + _COMPILED if folder else _COMPILED, ())
+        kept = {snapshot.names[number] for number in self.entries.intersection(cache)}
         with contextlib.suppress(OSError):
             # Most folders are unchanged, and this is faster than one by one.
             if marks is not None and marks_at(at, names) == flat([marks.entries[number] for number in inside]):
                 self.entries.update(inside)
-                _forget_compiled(at, set(names))
+                _forget_compiled(at, set(names), kept)
                 return True
         count = 0
         sources: Set[bytes] = set()
@@ -253,16 +256,16 @@ class _Same:
             else:
                 continue
             sources.add(name)
-        _forget_compiled(at, sources)
+        _forget_compiled(at, sources, kept)
         return count == len(inside)
 
 
-def _forget_compiled(at: int, sources: Set[bytes]) -> None:
-    """Remove what Python has compiled from these files: it makes that again."""
+def _forget_compiled(at: int, sources: Set[bytes], kept: Set[bytes]) -> None:
+    """Remove what Python has compiled from these files, without the files `kept`: it makes that again."""
     with contextlib.suppress(OSError):
         with tree.opened(at, _COMPILED) as inside:
             for name in map(os.fsencode, os.listdir(inside)):
-                if name.endswith(b".pyc") and name.split(b".")[0] + b".py" in sources:
+                if name.endswith(b".pyc") and name not in kept and name.split(b".")[0] + b".py" in sources:
                     os.unlink(name, dir_fd=inside)
         os.rmdir(_COMPILED, dir_fd=at)
 
@@ -288,8 +291,11 @@ def _move(top: int, new: int, snapshot: tree.Snapshot, marks: tree.Numbered, sam
                             os.rename(name, name, src_dir_fd=at, dst_dir_fd=there)
                             moved.add(path)
                 for number in same.entries.intersection(inside):
-                    os.rename(snapshot.names[number], snapshot.names[number], src_dir_fd=at, dst_dir_fd=there)
-                    entries[number] = mark_at(there, snapshot.names[number])
+                    name = snapshot.names[number]
+                    # One that is gone keeps no other one here.
+                    with contextlib.suppress(FileNotFoundError):
+                        os.rename(name, name, src_dir_fd=at, dst_dir_fd=there)
+                        entries[number] = mark_at(there, name)
             for name, path in below.items():
                 if path not in moved:
                     tree.make_folder(name, there)

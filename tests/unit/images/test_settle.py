@@ -192,6 +192,25 @@ def test_only_what_python_compiled_from_unchanged_code_goes(node: Node) -> None:
     assert sorted(listing(work)) == ["__pycache__/mine.cpython-311.pyc", "__pycache__/notes.txt"]
 
 
+def test_compiled_files_of_the_snapshot_go_where_its_other_files_go(node: Node) -> None:
+    """A folder outside of git has what another Python compiled, also from a module that is gone."""
+    compiled = ("train", "gone", "zoo")
+    files = {**FILES, **{f"__pycache__/{name}.cpython-312.pyc": name.encode() for name in compiled}}
+    digest = node.put(files)
+    work = node.seed("a", digest)
+    # The Python of the image compiles one of them again.
+    (work / "__pycache__/train.cpython-311.pyc").write_text("new")
+    assert node.settle("a")
+    assert names(node.runs) == []
+    assert listing(node.spare) == wanted(files)
+    node.copied = 0
+    work = node.seed("b", digest)
+    assert node.copied == 0
+    (work / "__pycache__/train.cpython-312.pyc").write_text("new")
+    assert node.settle("b")
+    assert names(node.runs) == []
+
+
 def test_the_next_run_takes_the_spare_and_copies_only_what_differs(node: Node) -> None:
     digest = node.put(FILES)
     node.seed("a", digest)
