@@ -8,9 +8,11 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -284,6 +286,30 @@ def test_parts_of_a_log(cluster: Cluster) -> None:
         assert caught.value.hint == "its ranks are 0 to 1"
         with pytest.raises(InputError, match="no run 'x' on the head"):
             verb(cluster.context(), "x", **part)
+
+
+def test_the_last_seconds_of_a_log_are_those_of_the_heads_clock(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its times are those of the head."""
+    cluster.run("echo a", np=1)
+    clock = SimpleNamespace(time=lambda: time.time() + 3600)
+    monkeypatch.setattr(attaching, "time", clock)
+
+    def last_minutes() -> list[str]:
+        cluster.reporter.events.clear()
+        run_logs(cluster.context(), None, rank=None, since_s=600.0, follow=False, tagged=False)
+        return cluster.out
+
+    assert last_minutes() == ["a"]
+    ask = Door.ask
+
+    def older(door: Door, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in ask(door, request).items() if name != "now"}
+
+    # Images of an older kit give no time.
+    monkeypatch.setattr(Door, "ask", older)
+    assert last_minutes() == []
 
 
 Asked = list[tuple[int, object]]

@@ -53,7 +53,7 @@ def _lines(*values: Any) -> bytes:
 
 
 SAMPLES: tuple[bytes, ...] = (
-    _lines(_hello(), {"attached": RUN, "alive": True, "ending": None}) + LOGS[1],
+    _lines(_hello(), {"attached": RUN, "alive": True, "ending": None, "now": 1e9}) + LOGS[1],
     _lines(_hello(), {"attached": RUN, "alive": False, "ending": ENDING, "pruned": True}),
     _lines(_hello(), {"over": RUN, "ending": ENDING}),
     _lines(_hello(), {"stopping": RUN}) + LOGS[1],

@@ -11,10 +11,11 @@ line (kitqueue.gate). kit answers with one line, and gets one or more:
         {"reserved": {...}} if slots are reserved for a run in line, unless it starts `now`. If it may wait, {"waiting":
         [records], "reserved"} in place of these two. {"started": id}; then the log, as with attach
     {"op": "attach", "id", "offset", "follow", "operator", "last", "tail"}
-        {"attached": record, "alive", "ending", "offset"} or {"missing": id}; then the log from that byte on, records of
-        kitrun.frames, and at the end one more, the event `ended` with how it ended. With "pruned": true, the log was
-        deleted, and only the event comes. With `last`, it begins that many bytes before its end, and with `tail` at
-        the record that begins there or not much before; `offset` of the answer says where
+        {"attached": record, "alive", "ending", "offset", "now"} or {"missing": id}; then the log from that byte on,
+        records of kitrun.frames, and at the end one more, the event `ended` with how it ended. With "pruned": true, the
+        log was deleted, and only the event comes. With `last`, it begins that many bytes before its end, and with
+        `tail` at the record that begins there or not much before; `offset` of the answer says where. `now` is the time
+        by this clock, as records have it
     {"op": "stop", "id", "why", "grace", "by"}
         {"stopping": record}, and then the log's end; {"over": record, "ending"} or {"missing": id}
     {"op": "hosts", "id", "add", "drop"}
@@ -197,7 +198,8 @@ class Front:
     def attach(self, run: store.Run, request: Request) -> int:
         pruned = {} if os.path.exists(run.path("log")) else {"pruned": True}
         offset = 0 if pruned else self._beginning(run, request)
-        say(dict(pruned, attached=run.record, alive=run.alive, ending=run.ending, offset=offset))
+        now = time.time()
+        say(dict(pruned, attached=run.record, alive=run.alive, ending=run.ending, offset=offset, now=now))
         if pruned:
             self._send(ended(run.ending or {"lost": True}), run, operator=False)
             return 0

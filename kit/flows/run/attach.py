@@ -17,6 +17,7 @@ from kit.model import names
 from kit.model.answer import MOST, answer_of, convert, within
 from kit.model.run import RunRecord
 from kit.model.values import replace
+from kit.plan.queue.answers import check_time
 from kit.plan.run.logevents import roles_of
 from kit.plan.run.records import find
 from kit.remote.run.door import Door, LogFile
@@ -61,9 +62,8 @@ def run_logs(
     door: Door | None = None,
 ) -> RunRecord:
     """Print the log of a run, or the part of it that is wanted (see `attach`)."""
-    since = time.time() - since_s if since_s is not None else 0.0
-    manner = Manner(tagged=tagged, rank=rank, since=since, follow=bool(follow))
-    return _look(context, run, manner, tail=tail, door=door)
+    manner = Manner(tagged=tagged, rank=rank, follow=bool(follow))
+    return _look(context, run, manner, since_s=since_s, tail=tail, door=door)
 
 
 def open_door(context: Context, door: Door | None = None) -> Door:
@@ -114,52 +114,59 @@ def _look(
     run: str | None,
     manner: Manner,
     *,
+    since_s: float | None = None,
     silent: bool = False,
     tail: int | None = None,
     door: Door | None,
     whole: bool = False,
 ) -> RunRecord:
-    """Follow the log as `manner` says. `silent`: print nothing. `whole`: read it from its beginning in any case."""
+    """Follow the log as `manner` says. `silent`: print nothing. `whole`: read it from its beginning in any case.
+
+    `since_s` counts back from now, by the clock of the head, whose times the log has.
+    """
     reporter: Reporter = Silent() if silent else context.reporter
     try:
         door = open_door(context, door)
     except NotReadyError as error:
-        return _from_disk(context, run, manner, error, reporter, tail=tail)
+        return _from_disk(context, run, manner, error, reporter, since_s=since_s, tail=tail)
     # With `tail`, kit first reads what there is, and then follows what comes.
-    first = replace(manner, follow=manner.follow and tail is None)
+    follows = manner.follow and tail is None
     try:
         # A run in line has no log to show yet.
         request = {
-            "op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": first.follow, "line": manner.follow,
+            "op": "attach", "id": run or "", "offset": WHOLE_LOG, "follow": follows, "line": manner.follow,
             "tail": 0 if whole else _wanted_bytes(tail, silent=silent),
         }  # fmt: skip
         answer = door.ask(request)
         if "queued" in answer or "array" in answer:
             from kit.flows.queue.wait import until_attached  # noqa: PLC0415  (only for a run that waits in line)
 
-            if manner.follow and not first.follow:
+            if manner.follow and not follows:
                 door.close()
                 # It has no last lines yet.
-                return _look(context, run, manner, silent=silent, door=None)
+                return _look(context, run, manner, since_s=since_s, silent=silent, door=None)
             door, answer = until_attached(door, request, answer, context.reporter, follow=manner.follow)
         record = answer.get("attached")
         if record is None:
             raise unknown_run(context, run)
         attached = run_of(door.host, record)
         _check_rank(attached, manner.rank)
+        if since_s is not None:
+            manner = replace(manner, since=_now(door, answer) - since_s)
         if answer.get("pruned") and not silent:
             reporter.report(_pruned(attached.id))
         offset = _offset(door, answer)
         last = _Last(reporter, tail, hold=offset > 0) if tail is not None else None
         goes_on = manner.follow and last is not None
         ranks = _ranks(door.host, attached) if offset else {}
+        first = replace(manner, follow=follows)
         follower = Follower(attached.id, door, last or reporter, first, continues=goes_on, **ranks)
         ending = follower.follow(offset)
         door = follower.door
         # What is before the first entry is older still.
         if last is not None and offset and not (last.full or follower.interrupted or follower.began < manner.since):
             door.close()
-            return _look(context, attached.id, manner, tail=tail, door=door.another(), whole=True)
+            return _look(context, attached.id, manner, since_s=since_s, tail=tail, door=door.another(), whole=True)
         if last is not None:
             goes_on = goes_on and ending is None and not follower.interrupted
             if not goes_on:
@@ -187,6 +194,14 @@ def _offset(door: Door, answer: Mapping[str, Any]) -> int:
         offset = convert(answer.get("offset", WHOLE_LOG), int)
         within(offset, 0, MOST, "the beginning of the log")
     return offset
+
+
+def _now(door: Door, answer: Mapping[str, Any]) -> float:
+    """Return the time by the head's clock. An older launcher does not give it: then by this machine's clock."""
+    with answer_of(door.host, "an answer of its launcher"):
+        now = convert(answer.get("now"), float | None)
+        check_time(now or 0.0)
+    return time.time() if now is None else now
 
 
 def _ranks(head: str, record: RunRecord) -> dict[str, Any]:
@@ -224,13 +239,23 @@ def _check_rank(record: RunRecord, rank: int | None) -> None:
 
 
 def _from_disk(
-    context: Context, run: str | None, manner: Manner, error: NotReadyError, reporter: Reporter, *, tail: int | None
+    context: Context,
+    run: str | None,
+    manner: Manner,
+    error: NotReadyError,
+    reporter: Reporter,
+    *,
+    since_s: float | None,
+    tail: int | None,
 ) -> RunRecord:
     """Read a run from the disk of the head's VM if its container is down. Raises `error` if no run matches."""
-    record = find(listing(context).runs, run)
+    listed = listing(context)
+    record = find(listed.runs, run)
     if record is None:
         raise error
     _check_rank(record, manner.rank)
+    if since_s is not None:
+        manner = replace(manner, since=(time.time() if listed.now is None else listed.now) - since_s)
     if not isinstance(reporter, Silent):
         last = _Last(reporter, tail) if tail is not None else None
         log = LogFile(context.login(context.inventory.head), names.folder(context.spec.name), record.id)

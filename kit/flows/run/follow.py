@@ -204,6 +204,7 @@ class Follower:
                     "op": "attach",
                     "id": self.run_id,
                     "offset": self._base + self._log.taken,
+                    "follow": self.manner.follow,
                     "operator": self.manner.operator,
                 }
                 answer = door.ask(request)

@@ -242,6 +242,37 @@ def test_a_link_that_is_back_after_a_while(
     head.nothing_left()
 
 
+def test_a_part_of_a_log_ends_after_a_break_too(
+    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on, and nobody follows it."""
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    gate = head.folder / "gate"
+    os.mkfifo(gate)
+    limit = "if [ $count = 2 ]; then cut_after 1500; exit 255; fi"
+    script = f"for n in $(seq 300); do echo line $n; done; read -r word <{gate}; echo late"
+    run = following(*ranks(1, script), before=limit, policy={"operator": "keep"})
+    until(lambda: b"line 300\n" in (head.runs / head.ids[0] / "log").read_bytes())
+    ask = Door.ask
+
+    def asked(door: Door, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if request.get("follow", True):
+            gate.write_text("\n")
+        return ask(door, request)
+
+    monkeypatch.setattr(Door, "ask", asked)
+    door = Door(LOGIN, "kit-lab-mpihead")
+    door.open()
+    door.ask({"op": "attach", "id": "", "follow": False})
+    part = Follower(head.ids[0], door, Remembering(), Manner(follow=False))
+    assert part.follow() is None
+    part.door.close()
+    gate.write_text("\n")
+    assert len(remembered(part).warnings) == 1
+    assert texts(part) == [f"line {n}" for n in range(1, 301)]
+    assert to_its_end(run)["exit_code"] == 0
+
+
 def test_it_gives_up_in_the_end(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     monkeypatch.setattr(follow, "AGAIN_S", 0.2)
