@@ -106,7 +106,8 @@ def markdown() -> str:
         "## JSON",
         "With `--output json`, kit prints one object per line to stdout. Each has `kit` (1, the version of the format) "
         "and `kind`. The lines of a job are `line` objects (`text`, `stream`, `source`). The result comes last. "
-        "`run`, `attach`, `wait` and `stop` print a run in the same shape. Times are RFC 3339 in UTC. "
+        "`run`, `attach`, `wait` and `stop` print a run in the same shape. Of a run that failed, `headline` says what "
+        "failed, and `cause` (`text`, `hint`) why, if kit knows it. Times are RFC 3339 in UTC. "
         "An error is an `error` object (`message`, `hint`, `host`, `exit_code`, `failures`). "
         "For a secret, kit prints only the SHA-256 and the size.",
     ]

@@ -102,6 +102,20 @@ def run(record: RunRecord, result: RunResult | None = None) -> dict[str, Any]:
         "folded": result.folded if result else 0,
         "interrupted": bool(result and result.interrupted),
         "plan": encode(result.plan) if result else None,
+        **_why(record),
+    }
+
+
+def _why(record: RunRecord) -> dict[str, Any]:
+    """Return which rank failed and how (`headline`), and the known cause with its fix, as the text of verbs has them."""
+    if record.failure is None or record.stopped:
+        return {"headline": None, "cause": None}
+    # Few runs fail, and these are all causes that kit knows.
+    from kit.plan.run import diagnose  # noqa: PLC0415
+
+    return {
+        "headline": diagnose.headline(record.failure),
+        "cause": encode(diagnose.cause(record.failure, record.id)),
     }
 
 

@@ -51,6 +51,18 @@ def test_a_failed_run_with_code() -> None:
     assert "ValueError: no" in story
 
 
+def test_json_has_the_cause_and_the_fix_too() -> None:
+    failure = Failure(kind="rank", host="gpu2", rank=3, exit_code=1, lines=("ModuleNotFoundError: No module named 'torch'",))
+    value = replace(SHOWN, record=replace(RUN, failure=failure))
+    story, printed = shown.shown(value).partition("\n\n")[2], shown_run(value)
+    assert printed["headline"] == "rank 3 on gpu2 ended with exit code 1"
+    assert f"  {printed['cause']['text']}\n  → {printed['cause']['hint']}" in story
+    unknown = replace(failure, exit_code=77, lines=("no",))
+    for run in (replace(RUN, failure=unknown), replace(RUN, stopped="Ctrl-C"), replace(RUN, failure=None)):
+        assert shown_run(replace(SHOWN, record=run))["cause"] is None
+    assert shown_run(replace(SHOWN, record=replace(RUN, stopped="Ctrl-C")))["headline"] is None
+
+
 def test_a_living_run_without_code() -> None:
     run = replace(RUN, state="running", ended=None, exit_code=None, failure=None, code=None, env=(), attempt=0)
     lines = shown.shown(replace(SHOWN, record=run, work="", diff="")).splitlines()
