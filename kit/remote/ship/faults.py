@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from kit.errors import AnswerError, ImageError, KitError, StepError, UnreachableError
+from kit.model import names
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship.porters import FarProgram
@@ -92,10 +93,11 @@ def failed(host: str, text: str, kind: str, words: Words) -> KitError:
         return BaseMissingError(text, hint=words.again, host=host)
     hint = words.again
     if kind == "disk":
-        text, hint = (
-            f"no space left on its disk: {text}",
-            f"free space (docker system prune), then run {words.verb} again",
-        )
+        free = "free space (docker system prune)"
+        if words is CODE:
+            # kit has removed the old code there that no run needs. docker's files may be on another disk.
+            free = f"free space there (kit ssh {host} -- df -h {names.ROOT})"
+        text, hint = f"no space left on its disk: {text}", f"{free}, then run {words.verb} again"
     elif kind == "corrupt":
         hint = f"its disk or memory may be faulty: check dmesg there, then run {words.verb} again"
     return StepError(f"{words.failed}: {text}", hint=hint, host=host)

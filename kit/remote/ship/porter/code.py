@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from typing import Any, BinaryIO, Callable, Dict, List, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple
 
 from . import delta, manifest, names
 from .layers import Layers
@@ -45,6 +45,8 @@ class Cargo:
         self._digest = _digest(order["digest"])
         self._base = _digest(order["base"]) if order["base"] else ""
         self._store = Store(str(order["store"]))
+        # How many bytes of files the pack has brought, or None if the snapshot was here.
+        self._added: Optional[int] = None
         self._keep = {self._digest, *(_digest(name) for name in order.get("keep") or ())}
         self.folder = names.below(self._store.folder, FOLDER)
 
@@ -58,6 +60,10 @@ class Cargo:
             raise Refused("base", "the snapshot {} is not here".format(self._base[:12]))
         return self.loaded
 
+    def make_room(self, size: int) -> None:
+        """Remove old snapshots if this disk is too full for a pack of `size` bytes and the files in it."""
+        self._store.make_room(self._keep | {self._base}, 2 * size)
+
     def load(self, layers: Layers) -> float:
         """Unpack the pack when it is whole. Return the seconds that it took."""
         if self.loaded == len(self.chain):
@@ -68,7 +74,7 @@ class Cargo:
         with open(layers.path(self.chain[0]), "rb") as pack:
             self._unpack(pack)
         self.loaded = 1
-        self._store.prune(self._keep)
+        self._store.prune(self._keep, added=self._added or 0)
         return time.monotonic() - start
 
     def pack(self) -> Tuple[str, int]:
@@ -129,7 +135,8 @@ class Cargo:
     def confirm(self, hosts: List[str]) -> None:
         """Write down, on the head, which hosts have the snapshot. A head that gave it took no pack, and prunes now."""
         self._store.confirm(self._digest, hosts)
-        self._store.prune(self._keep)
+        if self._added is None:
+            self._store.prune(self._keep)
 
     def _unpack(self, pack: BinaryIO) -> None:
         head = _head(pack.readline(4096))
@@ -150,6 +157,7 @@ class Cargo:
         for digest, size in objects:
             self._store_object(pack, digest, size)
         self._store.add(text)
+        self._added = sum(size for _, size in objects)
 
     def _store_object(self, pack: BinaryIO, digest: str, size: int) -> None:
         if self._store.has_object(digest, size):

@@ -164,6 +164,8 @@ class Porter:
         chain = self._cargo.chain
         # A source has every layer, in its engine.
         held = len(chain) if order.get("source") else self._cargo.held()
+        if isinstance(self._cargo, code.Cargo) and held < len(chain):
+            self._cargo.make_room(int(order["most"]))
         need = list(dict.fromkeys(chain[held:]))
         # A source of code has just written its pack.
         self._layers.adopt(set(chain if order.get("source") and isinstance(self._cargo, code.Cargo) else need))

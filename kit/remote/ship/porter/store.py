@@ -12,12 +12,18 @@ import contextlib
 import hashlib
 import os
 import time
-from typing import List, Set
+from typing import Dict, List, Set
 
 from . import manifest, names
 
-# How many snapshots a host keeps. Above the upper number, the oldest go until the lower one is left.
+# How many snapshots a host keeps, and how many bytes of their files. Above an upper number, the oldest go until the
+# lower ones are left.
 MOST, KEPT = 64, 48
+MOST_BYTES, KEPT_BYTES = 4_000_000_000, 3_000_000_000
+# However large they are, as many of the newest stay: the run that one was sent for may not have begun.
+LEAST = 4
+# Bytes are not counted after less than this, so that an edit of a large folder arrives soon: MOST of these are little.
+LITTLE = 1 << 20
 UPTIME = "/proc/uptime"
 
 
@@ -107,28 +113,73 @@ class Store:
             hosts = sorted(set(hosts) | set(file.read().split()))
         _write(path, "".join(host + "\n" for host in hosts).encode())
 
-    def prune(self, keep: Set[str]) -> None:
-        """Remove the oldest snapshots without those that runs need, and the objects that no other one has."""
+    def prune(self, keep: Set[str], *, added: int = LITTLE) -> None:
+        """Remove the oldest snapshots without those that runs need, and the objects that no other one has.
+
+        `added`: how many bytes of files have come since the last time.
+        """
+        if len(self._by_age()) > MOST or (added >= LITTLE and self._bytes() > MOST_BYTES):
+            self._thin(keep, KEPT_BYTES)
+
+    def make_room(self, keep: Set[str], size: int) -> None:
+        """Remove what `prune` may remove if this disk has less room than `size` bytes. The newest snapshots stay."""
+        disk = os.statvfs(self.folder)
+        if disk.f_bavail * disk.f_frsize < size:
+            self._thin(keep, 0)
+
+    def _by_age(self) -> List[str]:
+        """Return the snapshots that are here, the oldest first."""
         folder = names.below(self.folder, "manifests")
-        by_age = sorted(os.listdir(folder), key=lambda name: os.stat(names.below(folder, name)).st_mtime)
-        if len(by_age) <= MOST:
-            return
+        try:
+            return sorted(os.listdir(folder), key=lambda name: os.stat(names.below(folder, name)).st_mtime)
+        except FileNotFoundError:
+            return []
+
+    def _bytes(self) -> int:
+        """Return how many bytes all objects have."""
+        paths = os.walk(names.below(self.folder, "objects"))
+        return sum(os.stat(names.below(path, name)).st_size for path, _, files in paths for name in files)
+
+    def _thin(self, keep: Set[str], most_bytes: int) -> None:
+        """Let the oldest snapshots go until the others have no more than KEPT and `most_bytes`, if enough may go."""
+        by_age = self._by_age()
         # A run that waits in line may need a snapshot that is older than those of all runs since.
         unneeded = [name for name in by_age if name not in keep]
-        for name in unneeded[: len(by_age) - KEPT]:
-            os.unlink(names.below(folder, name))
+        gone = set(unneeded[: max(0, len(by_age) - KEPT)])
+        used: Dict[bytes, int] = {}
+        # Snapshots have most of their lines in common, and there may be 50,000 in each.
+        seen: Set[bytes] = set()
+        left = [name for name in reversed(by_age) if name not in gone]
+        certain = keep.union(left[:LEAST])
+        is_full = False
+        # Those that stay in any case come first, and then the newest.
+        for name in sorted(left, key=lambda name: name not in certain):
+            with open(names.below(self.folder, "manifests", name), "rb") as file:
+                lines = set(file.read().split(b"\n")) - seen
+            objects = {line[manifest.DIGEST]: _size(line) for line in lines if line.startswith(b"f")}
+            size = sum(used.values()) + sum(objects[digest] for digest in objects.keys() - used.keys())
+            is_full = name not in certain and (is_full or size > most_bytes)
+            if is_full:
+                gone.add(name)
+                continue
+            used.update(objects)
+            seen |= lines
+        for name in gone:
+            os.unlink(names.below(self.folder, "manifests", name))
             with contextlib.suppress(OSError):
                 os.unlink(names.below(self.folder, "confirmed", name))
-        # Snapshots have most of their lines in common, and there may be 50,000 in each.
-        lines: Set[bytes] = set()
-        for name in os.listdir(folder):
-            with open(names.below(folder, name), "rb") as file:
-                lines.update(file.read().split(b"\n"))
-        used = {line[manifest.DIGEST] for line in lines if line.startswith(b"f")}
         for path, _, files in os.walk(names.below(self.folder, "objects")):
             for name in files:
                 if name.encode() not in used:
                     os.unlink(names.below(path, name))
+
+
+def _size(line: bytes) -> int:
+    """Return the size in the line of a file, or 0 if a crash of this host has cut the line."""
+    try:
+        return manifest.size_of(line)
+    except (ValueError, IndexError):
+        return 0
 
 
 def _write(path: str, data: bytes, *, to_disk: bool = False) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -334,6 +335,59 @@ def test_old_snapshots_that_runs_need_stay(host: Host, monkeypatch: pytest.Monke
     last: Tree = {b"own": b"last"}
     host.take(pack_of(last), sha(manifest_of(last)), keep=digests)
     assert len(names_in(host.store / "manifests")) == 3
+
+
+def large(number: int) -> Tree:
+    """Return a tree with a file that changes between runs."""
+    return {b"shared": b"the same", b"study.db": b"%d" % number * 100}
+
+
+def take_large(host: Host, *numbers: int, keep: Sequence[str] = ()) -> list[str]:
+    """Let snapshots come. Return their digests."""
+    digests = []
+    for number in numbers:
+        digests.append(sha(manifest_of(large(number))))
+        host.take(pack_of(large(number)), digests[-1], keep=keep).confirm(["gpu1"])
+        os.utime(host.store / "manifests" / digests[-1], (number, number))
+    return digests
+
+
+def test_old_snapshots_of_large_files_go(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "MOST_BYTES", 400)
+    monkeypatch.setattr(stores, "KEPT_BYTES", 250)
+    monkeypatch.setattr(stores, "LEAST", 2)
+    needed = sha(manifest_of(large(1)))
+    digests = take_large(host, 1, 2, 3, 4, 5, 6, keep=[needed])
+    # Little has come each time.
+    assert len(names_in(host.store / "manifests")) == 6
+    monkeypatch.setattr(stores, "LITTLE", 1)
+    digests += take_large(host, 7, keep=[needed])
+    # A run needs the first one, and the newest ones stay, though these three have more bytes than a host keeps.
+    assert names_in(host.store / "manifests") == sorted([needed, *digests[-2:]])
+    assert names_in(host.store / "confirmed") == sorted([needed, *digests[-2:]])
+    assert sum(path.is_file() for path in (host.store / "objects").rglob("*")) == 4
+    assert tree_of(host.seed("r1", needed)) == large(1)
+    # When no run needs it, it goes as the oldest.
+    monkeypatch.setattr(stores, "LEAST", 1)
+    digests += take_large(host, 8)
+    assert names_in(host.store / "manifests") == sorted(digests[-2:])
+
+
+def test_a_disk_without_room_for_a_pack_keeps_only_new_snapshots(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "LEAST", 1)
+    digests = take_large(host, 1, 2, 3, 4, 5)
+    order = {"digest": "f" * 64, "base": digests[1], "store": str(host.store), "keep": digests[:1]}
+    cargo = code.Cargo(order, ["e" * 64])
+    cargo.make_room(1)
+    assert names_in(host.store / "manifests") == sorted(digests)
+    free = SimpleNamespace(f_bavail=3, f_frsize=100)
+    monkeypatch.setattr(stores.os, "statvfs", lambda _: free)
+    cargo.make_room(150)
+    assert names_in(host.store / "manifests") == sorted(digests)
+    cargo.make_room(151)
+    # What a run needs, the base of what comes, and the newest.
+    assert names_in(host.store / "manifests") == sorted([digests[0], digests[1], digests[4]])
+    assert tree_of(host.seed("r1", digests[4])) == large(5)
 
 
 def test_a_store_gives_what_it_took(host: Host, tmp_path: Path) -> None:
