@@ -50,6 +50,7 @@ SAMPLES: tuple[bytes, ...] = (
             {"lost": "Connection refused", "turn": 2},
             {"corrupt": NAME, "count": 1},
             {"received": True},
+            {"waits": True},
             {"done": True, "load_s": 1.5},
             {"failed": "no space left on device", "kind": "disk"},
             {"need": {NAME: 0}},

@@ -107,7 +107,7 @@ def run(record: RunRecord, result: RunResult | None = None) -> dict[str, Any]:
 
 
 def _why(record: RunRecord) -> dict[str, Any]:
-    """Return which rank failed and how (`headline`), and the known cause with its fix, as the text of verbs has them."""
+    """Return which rank failed and how (`headline`), and the known cause with its fix, as text has them."""
     if record.failure is None or record.stopped:
         return {"headline": None, "cause": None}
     # Few runs fail, and these are all causes that kit knows.

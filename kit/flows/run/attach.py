@@ -151,8 +151,7 @@ def _look(
             raise unknown_run(context, run)
         attached = run_of(door.host, record)
         _check_rank(attached, manner.rank)
-        if since_s is not None:
-            manner = replace(manner, since=_now(door, answer) - since_s)
+        manner = _since(manner, since_s, door, answer)
         if answer.get("pruned") and not silent:
             reporter.report(_pruned(attached.id))
         offset = _offset(door, answer)
@@ -196,12 +195,17 @@ def _offset(door: Door, answer: Mapping[str, Any]) -> int:
     return offset
 
 
-def _now(door: Door, answer: Mapping[str, Any]) -> float:
-    """Return the time by the head's clock. An older launcher does not give it: then by this machine's clock."""
+def _since(manner: Manner, since_s: float | None, door: Door, answer: Mapping[str, Any]) -> Manner:
+    """Return the manner that skips what is older than `since_s`, by the head's clock in its answer.
+
+    An older launcher does not give the time. Then kit takes this machine's.
+    """
+    if since_s is None:
+        return manner
     with answer_of(door.host, "an answer of its launcher"):
         now = convert(answer.get("now"), float | None)
         check_time(now or 0.0)
-    return time.time() if now is None else now
+    return replace(manner, since=(time.time() if now is None else now) - since_s)
 
 
 def _ranks(head: str, record: RunRecord) -> dict[str, Any]:

@@ -165,8 +165,14 @@ class _Ship:
             if lane.porter is None:
                 self._progress.say(lane, "connecting")
                 lane.porter = self._porter(lane, bulk=self.cargo.bulk)
+        # Two ships that each hold a host of the other would wait for ever. So each ship waits at the head first.
+        head = next((lane for lane in self._lanes if lane.host == self._confirm), None)
+        if head is not None:
+            self._begin(head, bulk=self.cargo.bulk)
+            self._until(lambda: head.need is not None or head.failed)
         for lane in self._all():
-            self._begin(lane, bulk=self.cargo.bulk)
+            if lane is not head and not lane.failed:
+                self._begin(lane, bulk=self.cargo.bulk)
         self._until(lambda: all(lane.need is not None or lane.failed for lane in self._all()))
         self._line_up()
         self._until(lambda: all(lane.over for lane in self._lanes))
@@ -176,6 +182,7 @@ class _Ship:
         """Give a lane's porter its first order for this cargo. Start the porter, unless it is there."""
         if lane.porter is None:
             lane.porter = self._porter(lane, bulk=bulk)
+        lane.begun = True
         public, key = self._certificate
         lane.porter.order(
             op="begin",
@@ -184,6 +191,7 @@ class _Ship:
             # A single host passes nothing on, so it does not listen.
             listen=lane.target.address if len(self._all()) > 1 else None,
             source=lane is self._source,
+            wait=lane.host == self._confirm,
             certificate=public,
             key=key.reveal().decode(),
         )
@@ -228,9 +236,10 @@ class _Ship:
     def _look_at_source(self, source: Lane, there: There) -> Cargo:
         """Return what another host has as cargo."""
         source.porter = self._porter(source)
-        source.porter.order(op="inspect", **there.question)
-        end = time.monotonic() + START_S
-        while time.monotonic() < end:
+        source.porter.order(op="inspect", **there.question, wait=source.host == self._confirm)
+        start = time.monotonic()
+        # One that waits for another ship says so.
+        while time.monotonic() < max(start, source.porter.last_heard) + START_S:
             for lane, report in self._reports():
                 cargo = self._answered(source, there, report) if lane is source else None
                 if cargo:
@@ -267,7 +276,7 @@ class _Ship:
             self._progress.catch_up()
             for lane in self._all():
                 porter = lane.porter
-                if porter is None or lane.failed or (lane.done and lane is not self._source):
+                if porter is None or not lane.begun or lane.failed or (lane.done and lane is not self._source):
                     continue
                 patience = START_S if lane.need is None else SILENCE_S
                 if now - max(porter.last_heard, start if lane.need is None else 0.0) > patience:
@@ -285,8 +294,9 @@ class _Ship:
         if report is None:
             if lane.need is None and lane.porter and lane.porter.kept and lane.porter.exit_code == SSH_FAILED:
                 # The kept connection was dead, and nothing began. Try once more with another one.
-                lane.porter = None
-                self._begin(lane, bulk=True)
+                lane.porter = self._porter(lane)
+                if lane.begun:
+                    self._begin(lane, bulk=True)
                 return
             self._drop(lane, faults.ended(lane.target.login, lane.porter, self._words))
             return
@@ -301,6 +311,8 @@ class _Ship:
             if lane.need is not None or not self._layers >= report.ready.need.keys():
                 raise OddAnswer("it needs layers of something else")
             lane.need, lane.port, lane.held = report.ready.need, report.ready.port, report.ready.held
+        elif report.waits:
+            self._progress.say(lane, self._words.waiting)
         elif report.ask is not None:
             self._answer(lane, report.ask, report.serial)
         elif report.at is not None:

@@ -24,6 +24,7 @@ class Words(Struct, frozen=True, kw_only=True):
     failed: str
     not_taken: str
     unpacking: str
+    waiting: str
     # The command of the user that ships, and what to do if it fails.
     verb: str
 
@@ -37,6 +38,7 @@ IMAGE = Words(
     failed="the image did not arrive",
     not_taken="cannot take the image from",
     unpacking="the engine unpacks the last layer",
+    waiting="waiting: another kit deploy sends an image here",
     verb="kit deploy",
 )
 CODE = Words(
@@ -44,6 +46,7 @@ CODE = Words(
     failed="the code did not arrive",
     not_taken="cannot take the code from",
     unpacking="unpacking the code",
+    waiting="waiting: another run sends code here",
     verb="the command",
 )
 

@@ -26,6 +26,8 @@ class Lane:
         self.target = target
         self.host = target.login.host
         self.porter: Porter | None = None
+        # Whether its porter has its order to begin.
+        self.begun = False
         # Each layer that it needs, with the bytes that it has; None until its porter has reported them.
         self.need: dict[str, int] | None = None
         self.held = 0

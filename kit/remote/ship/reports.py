@@ -51,6 +51,7 @@ class Report(Struct, frozen=True, kw_only=True):
     ready: Ready | None = None
     inspected: Inspected | None = None
     packed: Packed | None = None
+    waits: bool = False
     ask: dict[str, int] | None = None
     serial: int = 0
     at: int | None = None

@@ -38,7 +38,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, cast
 from . import delta, manifest, names, wire
 from .agent import Agent
 from .commit import Files
-from .git import Failed, Git, known_hosts_text, ssh_command
+from .git import FETCH_S, Failed, Git, known_hosts_text, ssh_command
 from .hold import Hold
 from .store import Store
 
@@ -174,7 +174,7 @@ class Gather:
         entries = manifest.parse(text)
         holding = Hold()
         # Another one may remove objects that no manifest names yet.
-        holding.take(names.below(self._store.folder, _INCOMING))
+        holding.take(names.below(self._store.folder, _INCOMING), FETCH_S)
         try:
             for entry in entries:
                 if entry.kind == manifest.FILE and not self._store.has_object(entry.digest, entry.size):

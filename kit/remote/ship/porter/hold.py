@@ -1,18 +1,17 @@
 """Lets one program at a time work in a folder of this host."""
 
 import contextlib
-import errno
 import fcntl
 import os
 import time
-from typing import IO, Optional
+from typing import IO, Callable, Optional
 
 from . import names
 
 LOCK = "lock"
-# An earlier porter of the same cluster, whose operator is gone, ends soon.
-LOCK_S = 30.0
-_POLL_S = 0.2
+# A porter of the same cluster whose operator is gone ends in a minute (DEAF_S of main.py).
+LOCK_S = 75.0
+_POLL_S, _REPORT_S = 0.2, 2.0
 
 
 class Hold:
@@ -24,11 +23,15 @@ class Hold:
         self._held = ""
         self._file: Optional[IO[str]] = None
 
-    def take(self, folder: str, limit_s: Optional[float] = None) -> None:
-        """Make the folder, and take it for this program alone. Raises OSError if another one does not end in time."""
+    def take(self, folder: str, limit_s: Optional[float] = None, waiting: Optional[Callable[[], None]] = None) -> None:
+        """Make the folder, and take it for this program alone. Raises OSError if another one does not end in time.
+
+        `waiting` is called every two seconds meanwhile.
+        """
         if self._held == folder:
             return
-        end = time.monotonic() + (LOCK_S if limit_s is None else limit_s)
+        report = time.monotonic()
+        end = report + (LOCK_S if limit_s is None else limit_s)
         while True:
             # The program before may remove the folder, and the lock with it, as it ends.
             with contextlib.suppress(FileNotFoundError):
@@ -39,8 +42,12 @@ class Hold:
                 if _is_mine(self._file):
                     self._held = folder
                     return
-            if time.monotonic() > end:
-                raise OSError(errno.EBUSY, self._busy)
+            now = time.monotonic()
+            if now > end:
+                raise OSError(self._busy)
+            if waiting is not None and now >= report:
+                report = now + _REPORT_S
+                waiting()
             time.sleep(_POLL_S)
 
     def release(self) -> None:

@@ -1,11 +1,12 @@
 """The porter's life on a VM: orders come on standard input, reports go to standard output.
 
 Both are lines of JSON. The first order is {"op": "begin", "image", "config", "layers", "owner", "listen",
-"certificate", "key", "source", "most"}; all layers have at most as many bytes as `most`. Its answer is
-{"ready": {"port", "need": {layer: bytes that are here}, "held"}}. {"op": "inspect", "image"} may come before it; its
-answer is {"inspected"}. To bring code and not an image, both orders have "code" (porter.code) in place of "image" and
-"config"; the answer to "inspect" is then {"packed": {"sha256", "size"}}: the pack of the snapshot in this host's store,
-which is the only layer. Then:
+"certificate", "key", "source", "most", "wait"}; all layers have at most as many bytes as `most`; with `wait`, it waits
+for another ship of the cluster as long as that takes. Its answer is
+{"ready": {"port", "need": {layer: bytes that are here}, "held"}}. {"op": "inspect", "image", "wait"} may come before;
+its answer is {"inspected"}. To bring code and not an image, both orders have "code" (porter.code) in place of "image"
+and "config"; the answer to "inspect" is then {"packed": {"sha256", "size"}}: the pack of the snapshot in this host's
+store, which is the only layer. Then:
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
@@ -15,9 +16,9 @@ which is the only layer. Then:
     {"op": "confirm", "hosts": [names]}           write down which hosts have this code
     {"op": "end", "keep": bool}                   end; keep or remove what an interrupted ship left
 
-Reports, at any time: {"at", "loaded"}, {"lost", "turn"}, {"corrupt", "count"}, {"received"} when all bytes are here,
-{"done", "load_s"} when the engine has the image, or the store the code, {"failed", "kind"}. The porter ends when
-standard input ends, or is silent for a minute.
+Reports, at any time: {"waits"} while another ship of the cluster runs here, {"at", "loaded"}, {"lost", "turn"},
+{"corrupt", "count"}, {"received"} when all bytes are here, {"done", "load_s"} when the engine has the image, or the
+store the code, {"failed", "kind"}. The porter ends when standard input ends, or is silent for a minute.
 """
 
 import contextlib
@@ -43,6 +44,8 @@ TICK_S = 0.25
 LIFE_S = 2.0
 # The operator sends a beat every five seconds.
 DEAF_S = 60.0
+# How long a ship waits for others, one after the other, where all of them begin.
+WAIT_S = 1800.0
 # Less than the operator waits for the end.
 SETTLE_S = 8.0
 
@@ -122,17 +125,25 @@ class Porter:
         os._exit(0)
 
     def _open(self) -> None:
-        order = wire.read_line(self._reading)
+        order = self._next_order()
         if order["op"] == "inspect":
             if "code" in order:
-                self._pack(code.Cargo(order["code"], []))
+                self._pack(code.Cargo(order["code"], []), patient=bool(order.get("wait")))
             else:
                 self._inspect(str(order["image"]))
-            order = wire.read_line(self._reading)
-            # The inspection may have taken as long as several beats.
-            while order["op"] == "beat":
-                order = wire.read_line(self._reading)
+            order = self._next_order()
         self._begin(order)
+
+    def _next_order(self) -> Dict[str, Any]:
+        """Return the next order after any beats: inspections take a while, and the ship may wait for another host."""
+        while True:
+            order = wire.read_line(self._reading)
+            if order["op"] != "beat":
+                return order
+
+    def _enter(self, folder: str, *, patient: bool) -> None:
+        """Take the folder of the ship. While another ship is there, report it, so that the operator knows."""
+        self._hold.take(folder, WAIT_S if patient else None, lambda: self.say({"waits": True}))
 
     def _inspect(self, image: str) -> None:
         facts = self._engine.inspect(image)
@@ -146,8 +157,8 @@ class Porter:
         }
         self.say({"inspected": image_facts})
 
-    def _pack(self, cargo: code.Cargo) -> None:
-        self._hold.take(cargo.folder)
+    def _pack(self, cargo: code.Cargo, *, patient: bool) -> None:
+        self._enter(cargo.folder, patient=patient)
         sha256, size = cargo.pack()
         self.say({"packed": {"sha256": sha256, "size": size}})
 
@@ -158,7 +169,7 @@ class Porter:
         else:
             self._cargo = image.Cargo(order, self._engine)
         folder = self._cargo.folder
-        self._hold.take(folder)
+        self._enter(folder, patient=bool(order.get("wait")))
         self._layers = Layers(folder)
         self._folder = folder
         chain = self._cargo.chain

@@ -52,7 +52,8 @@ def test_a_failed_run_with_code() -> None:
 
 
 def test_json_has_the_cause_and_the_fix_too() -> None:
-    failure = Failure(kind="rank", host="gpu2", rank=3, exit_code=1, lines=("ModuleNotFoundError: No module named 'torch'",))
+    lines = ("ModuleNotFoundError: No module named 'torch'",)
+    failure = Failure(kind="rank", host="gpu2", rank=3, exit_code=1, lines=lines)
     value = replace(SHOWN, record=replace(RUN, failure=failure))
     story, printed = shown.shown(value).partition("\n\n")[2], shown_run(value)
     assert printed["headline"] == "rank 3 on gpu2 ended with exit code 1"

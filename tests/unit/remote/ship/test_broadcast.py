@@ -232,9 +232,10 @@ def test_all_hosts_have_a_connection_at_a_time(world: World, monkeypatch: pytest
 # Little code goes over kept connections.
 
 
-def little(world: World, *hosts: str) -> Shipped:
+def little(world: World, *hosts: str, confirm: str = "") -> Shipped:
     cargo = Cargo(words=CODE, order={"layers": CHAIN, "most": 9}, sizes=(9,), bulk=False)
-    with closing(module._Ship("mine", [target(host) for host in hosts], world.reporter, cargo=cargo)) as this_ship:
+    targets = [target(host) for host in hosts]
+    with closing(module._Ship("mine", targets, world.reporter, cargo=cargo, confirm=confirm)) as this_ship:
         return this_ship.run()
 
 
@@ -251,6 +252,30 @@ def test_a_dead_kept_connection_is_replaced_once(world: World) -> None:
     assert little(world, "one", "two").failures == {}
     assert started == [False, True]
     assert not world.porters["one"].bulk
+
+
+def test_a_ship_waits_at_the_head_before_it_takes_another_host(world: World) -> None:
+    """Two ships would wait for each other for ever."""
+    begun: dict[str, bool] = {}
+
+    def begins(porter: FakePorter, words: Words) -> bool:
+        if words["op"] != "begin":
+            return False
+        begun[porter.host] = words["wait"]
+        if porter.host != "head":
+            return False
+        porter.hear(waits=True)
+        # Meanwhile, one more connection turns out to be dead.
+        world.porters["one"].gone(255, "mux_client: broken pipe")
+        assert not world.porters["one"].orders
+        porter.ready()
+        return True
+
+    world.behave = dict.fromkeys(("head", "one", "two"), begins)
+    assert little(world, "one", "head", "two", confirm="head").failures == {}
+    assert begun == {"head": True, "one": False, "two": False}
+    assert next(iter(begun)) == "head"
+    assert world.porters["one"].bulk
 
 
 def test_a_new_connection_that_breaks_is_not_replaced(world: World) -> None:

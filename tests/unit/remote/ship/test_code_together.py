@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.lanes import Target
 from kit.remote.ship.packs import PackSpool
 from kit.remote.ship.porter import manifest
+from kit.remote.ship.porter.hold import Hold
 from kit.remote.ship.result import Shipped
+from tests.fakes.head import until
 from tests.fakes.reporter import Remembering
 
 HOSTS = ("head", "one", "two")
@@ -125,6 +128,30 @@ def test_every_host_has_it_and_the_head_knows(cluster: Cluster) -> None:
     assert all(not list(cluster.store(host).rglob("*.part")) for host in HOSTS)
     assert all(not (cluster.store(host) / "incoming").exists() for host in HOSTS)
     assert not list(cluster.folder.glob("kit-ship-*"))
+
+
+@pytest.mark.parametrize("is_source", [False, True])
+def test_a_second_ship_waits_until_the_first_is_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_source: bool
+) -> None:
+    monkeypatch.setattr(progress, "SHORT_S", 0.0)
+    snapshot = take(cluster.code)
+    if is_source:
+        cluster.ship(snapshot, hosts=("head",))
+    first = Hold()
+    first.take(str(cluster.store("head") / "incoming"))
+    waits = HostStep(host="head", text="waiting: another run sends code here", fraction=None)
+    with ThreadPoolExecutor() as pool:
+        rest = ("one", "two")
+        second = (
+            pool.submit(cluster.ship_from, "head", snapshot, rest) if is_source else pool.submit(cluster.ship, snapshot)
+        )
+        until(lambda: waits in cluster.reporter.events)
+        # It holds no other host meanwhile.
+        assert not any((cluster.store(host) / "incoming").exists() for host in rest)
+        first.release()
+        assert not second.result(60).failures
+    assert all(cluster.has(host, snapshot) for host in HOSTS)
 
 
 def test_a_change_is_all_that_is_sent(cluster: Cluster) -> None:

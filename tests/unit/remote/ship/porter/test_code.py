@@ -381,7 +381,7 @@ def test_a_disk_without_room_for_a_pack_keeps_only_new_snapshots(host: Host, mon
     cargo.make_room(1)
     assert names_in(host.store / "manifests") == sorted(digests)
     free = SimpleNamespace(f_bavail=3, f_frsize=100)
-    monkeypatch.setattr(stores.os, "statvfs", lambda _: free)
+    monkeypatch.setattr(os, "statvfs", lambda _: free)
     cargo.make_room(150)
     assert names_in(host.store / "manifests") == sorted(digests)
     cargo.make_room(151)

@@ -93,8 +93,22 @@ def test_another_that_does_not_end_is_reported(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(hold, "LOCK_S", 0.0)
     mine, first = str(tmp_path / "mine"), Hold()
     first.take(mine)
-    with pytest.raises(OSError, match="another ship of this cluster"):
+    with pytest.raises(OSError, match=r"^another ship of this cluster is running here$"):
         Hold().take(mine)
+
+
+def test_one_that_waits_says_so(tmp_path: Path) -> None:
+    mine, first, second = str(tmp_path / "mine"), Hold(), Hold()
+    first.take(mine)
+    waits: list[bool] = []
+
+    def waiting() -> None:
+        waits.append(True)
+        end(first)
+
+    second.take(mine, LONG, waiting)
+    second.take(mine, LONG, waiting)
+    assert waits == [True]
 
 
 def test_clusters_do_not_meet(tmp_path: Path) -> None:

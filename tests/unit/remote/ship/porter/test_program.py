@@ -158,6 +158,13 @@ def test_it_begins_takes_layers_in_and_goes(engine: FakeEngine, layers: Layers, 
     assert not (engine.root / "kit-ship").exists()
 
 
+def test_beats_come_while_the_ship_waits_for_another_host(sent: Callable[[], Sent]) -> None:
+    porter = sent()
+    porter.order(op="beat")
+    porter.begin()
+    assert porter.until("ready")
+
+
 def test_what_the_engine_has_is_not_requested(engine: FakeEngine, layers: Layers, sent: Callable[[], Sent]) -> None:
     engine.add([BASE, MIDDLE], "other:1")
     porter = sent()
