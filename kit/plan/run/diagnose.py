@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from kit.model.run import Failure
 from kit.plan.run.banners import RULE_OFF
-from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, SURE, SURVIVED, TELLING, WARNINGS, Rule
+from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, READ_ONLY, SURE, SURVIVED, TELLING, WARNINGS, Rule
 
 # The numbers of Linux, whatever this machine runs: a shell reports a signal as exit code 128 plus its number.
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -28,10 +28,11 @@ _HOLE = re.compile(r"(…|\{\w+(?::[^}]+)?\})")
 _TRACEBACK = "Traceback (most recent call last):"
 # The line below a traceback. An exception may have any name: cv2.error, queue.Empty.
 _NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::|$)")
+# The lines of a traceback. What is above one of them is from another source, such as NCCL, whose lines begin with
+# `gpu1:`.
+_FRAMES = ('  File "', "    ")
 # The traceback may be above the lines that kit has. Then only these names are recognized.
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
-# TensorFlow's and XLA's exceptions for memory do not always name the GPU, as the log before them does.
-_EXHAUSTED = re.compile(r"ResourceExhausted|RESOURCE_EXHAUSTED")
 # With a process group, PyTorch writes the rank before each line of a traceback.
 _RANK = re.compile(r"^\[rank\d+\]: ")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -92,7 +93,13 @@ def cause(failure: Failure, run: str = "RUN") -> Cause | None:
     aftermath = _find(AFTERMATH, failure, run, rank)
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
         known = _find(WARNINGS, failure, run, rank) or _find(WARNINGS, failure, run, mpirun)
-    return known or aftermath or _find(ENDINGS, failure, run)
+    return (
+        known
+        or aftermath
+        or _find(ENDINGS, failure, run)
+        or _find((READ_ONLY,), failure, run, rank)
+        or _find((READ_ONLY,), failure, run, mpirun)
+    )
 
 
 def hung_up(failure: Failure) -> bool:
@@ -205,14 +212,15 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
     """Return the exception that ended a Python program and those it was raised from, without handled ones."""
     exceptions: list[str] = []
     chained = ignored = traced = False
-    for line in (_RANK.sub("", line) for line in lines):
+    plain = [_RANK.sub("", line) for line in lines]
+    for line, below in zip(plain, [*plain[1:], ""], strict=False):
         if line.startswith(_CHAINED):
             chained = True
         elif line.startswith(_IGNORED):
             ignored = True
         elif line.startswith(_TRACEBACK):
             traced = True
-        elif _EXCEPTION.match(line) or (traced and _NAMED.match(line)):
+        elif _EXCEPTION.match(line) or (traced and _NAMED.match(line) and not below.startswith(_FRAMES)):
             if not ignored and not chained:
                 exceptions.clear()
             if not ignored:
@@ -223,9 +231,11 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
 
 def _without_survived(lines: list[str], exceptions: list[str]) -> list[str]:
     """Leave out the errors that a program survived, if an exception of another kind ended it."""
-    if not exceptions or any(_EXHAUSTED.search(line) for line in exceptions):
+    if not exceptions:
         return lines
-    return [*(line for line in lines if not any(words in line for words in SURVIVED)), *exceptions]
+    raised = "\n".join(exceptions)
+    survived = [words for words, kinds in SURVIVED.items() if not any(kind in raised for kind in kinds)]
+    return [*(line for line in lines if not any(words in line for words in survived)), *exceptions]
 
 
 def _sentences(lines: Sequence[str]) -> Iterator[str]:

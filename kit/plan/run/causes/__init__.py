@@ -3,12 +3,12 @@
 from kit.plan.run.causes.ending import AFTERMATH, ENDINGS, SURVIVED, WARNINGS
 from kit.plan.run.causes.gpu import GPU
 from kit.plan.run.causes.image import IMAGE
-from kit.plan.run.causes.machine import HOST
+from kit.plan.run.causes.machine import HOST, READ_ONLY
 from kit.plan.run.causes.network import HUNG_UP, NETWORK
 from kit.plan.run.causes.program import PROGRAM
 from kit.plan.run.causes.rule import Rule
 
-__all__ = ["AFTERMATH", "ENDINGS", "HUNG_UP", "RULES", "SURE", "SURVIVED", "TELLING", "WARNINGS", "Rule"]
+__all__ = ["AFTERMATH", "ENDINGS", "HUNG_UP", "READ_ONLY", "RULES", "SURE", "SURVIVED", "TELLING", "WARNINGS", "Rule"]
 
 # The kernel and the engine are more reliable than anything that a program prints.
 SURE = (
@@ -24,4 +24,4 @@ SURE = (
 
 TELLING = (*IMAGE, *GPU, *HOST, *NETWORK, *PROGRAM)
 
-RULES = (*SURE, *TELLING, *WARNINGS, *AFTERMATH, *ENDINGS)
+RULES = (*SURE, *TELLING, *WARNINGS, *AFTERMATH, *ENDINGS, READ_ONLY)

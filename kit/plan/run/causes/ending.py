@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from kit.plan.run.causes.rule import BUILD, Rule
 
-# Programs survive what these lines of a log report. kit ignores such a line if an exception ended the rank.
-SURVIVED = (
-    # At its start, TensorFlow asks for less memory until it gets it.
-    " from device: CUDA_ERROR_OUT_OF_MEMORY",
-    " bytes on host: CUDA_ERROR_OUT_OF_MEMORY",
-    # PyTorch tries one address after the other, and torchrun then connects to the store of another process.
-    "[c10d] The server socket has failed to ",
+# TensorFlow's and XLA's exceptions for full memory do not always name it, or the GPU, as the log before them does. The
+# dot excludes HorovodInternalError, which only says that another rank is gone.
+_MEMORY = (
+    "ResourceExhausted",
+    "RESOURCE_EXHAUSTED",
+    ".InternalError",
+    ": INTERNAL: ",
+    ": FAILED_PRECONDITION: ",
+    "out of memory",
 )
+# Programs survive what these lines of a log report. kit ignores such a line if an exception ended the rank, unless the
+# exception has one of the words beside the line, because then it may follow from what the line reports.
+SURVIVED = {
+    # At its start, TensorFlow asks for less memory until it gets it.
+    " from device: CUDA_ERROR_OUT_OF_MEMORY": _MEMORY,
+    " bytes on host: CUDA_ERROR_OUT_OF_MEMORY": _MEMORY,
+    "Dst tensor is not initialized": _MEMORY,
+    # PyTorch tries one address after the other, and torchrun then connects to the store of another process.
+    "[c10d] The server socket has failed to ": (),
+    # Shells and tools go on without a cache or a lock file.
+    ": Read-only file system": ("CalledProcessError",),
+}
 
 # A run can survive these. They count only if the rank did not end by its own exception or exit code.
 WARNINGS = (

@@ -21,6 +21,8 @@ GPU = (
             "Cuda failure 2 'out of memory'",
             "CUDNN_STATUS_ALLOC_FAILED",
             "CUBLAS_STATUS_ALLOC_FAILED",
+            # TensorFlow's words for a copy to a GPU whose memory is full (tensorflow/tensorflow#7025).
+            "Dst tensor is not initialized",
         ),
         raised=(
             "RESOURCE_EXHAUSTED: Out of memory while trying to allocate ",

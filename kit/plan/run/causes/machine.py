@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from kit.plan.run.causes.rule import Rule
 
+_READ_ONLY = "{path} is read-only: it belongs to the image, to a data set, or to a volume with :ro"
+_WRITABLE = (
+    "write below HOME, /tmp or KIT_OUTPUT_DIR; or, in kit.yaml, remove :ro from its line of volumes:, or add write: "
+    "true to its data set (if that is a mounted store, also run kit data rm), then run: kit deploy"
+)
+
+# Words of shells and tools. They often go on after such a line, so it counts only if nothing else explains the end.
+READ_ONLY = Rule(
+    name="read-only-program",
+    text=_READ_ONLY,
+    hint=_WRITABLE,
+    says=("'{path}': Read-only file system", "‘{path}’: Read-only file system", "{path}: Read-only file system"),
+)
+
 HOST = (
     Rule(
         name="port",
@@ -38,10 +52,8 @@ HOST = (
     ),
     Rule(
         name="read-only",
-        text="{path} is read-only: it belongs to the image, to a data set, or to a volume with :ro",
-        hint="write below HOME, /tmp or KIT_OUTPUT_DIR; or, in kit.yaml, remove :ro from its line of volumes:, or add "
-        "write: true to its data set (if that is a mounted store, also run kit data rm), then run: kit deploy",
-        says=("'{path}': Read-only file system", "‘{path}’: Read-only file system", "{path}: Read-only file system"),
+        text=_READ_ONLY,
+        hint=_WRITABLE,
         raised=("[Errno 30] Read-only file system: '{path}'", "{path}; Read-only file system"),
     ),
     Rule(

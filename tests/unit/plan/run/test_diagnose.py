@@ -208,6 +208,25 @@ def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None
             True,
         ),
         (["MemoryError", "Exception ignored in: <f>", "Traceback (most recent call last):", "  f()", "q.Empty"], True),
+        # NCCL printed lines while Python printed the second traceback of a chain.
+        (
+            [
+                "MemoryError",
+                "The above exception was the direct cause of the following exception:",
+                "Traceback (most recent call last):",
+                "gpu1:77:81 [0] socket.cc:1 NCCL WARN x",
+                '  File "a.py", line 3, in <module>',
+                "gpu1:77:81 [0] socket.cc:1 NCCL WARN y",
+                "    f()",
+                "RuntimeError: x",
+            ],
+            True,
+        ),
+        # This one has a name without Error, and a text of several lines.
+        (
+            ["MemoryError", "Traceback (most recent call last):", "    f()", "a.Unsupported: x", "  Hint: y"],
+            False,
+        ),
     ],
 )
 def test_only_the_exception_that_ended_the_program_counts(lines: list[str], is_known: bool) -> None:
@@ -245,10 +264,46 @@ def test_an_error_that_the_program_survived_does_not_explain_another_exception(l
         cause(rank(line)),
         cause(rank(line, signal="SIGABRT", exit_code=None)),
         cause(rank(line, f"RuntimeError: {line}")),
-        cause(rank(line, "a.ResourceExhaustedError: failed to allocate memory [Op:AddV2]")),
     ):
         assert known is not None
         assert says in known.text
+
+
+@pytest.mark.parametrize(
+    ("exception", "is_known"),
+    [
+        ("a.ResourceExhaustedError: failed to allocate memory [Op:AddV2]", True),
+        ("a.InternalError: CUDA runtime implicit initialization on GPU:0 failed. Status: x", True),
+        ("a.XlaRuntimeError: INTERNAL: custom call 'xla.gpu.gemm' failed: Unable to create BlasLt handle", True),
+        ("a.XlaRuntimeError: FAILED_PRECONDITION: DNN library initialization failed.", True),
+        ("RuntimeError: the GPU ran out of memory", True),
+        ("a.XlaRuntimeError: INVALID_ARGUMENT: x", False),
+        # Only another rank's end.
+        ("horovod.common.exceptions.HorovodInternalError: x", False),
+    ],
+)
+def test_an_exception_for_full_memory_need_not_name_it(exception: str, is_known: bool) -> None:
+    line = "failed to allocate 7.81G (8387559424 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    known = cause(rank(line, exception))
+    assert (known is not None and known.text == "the GPU is out of memory") is is_known
+
+
+@pytest.mark.parametrize(
+    ("after", "ending", "says"),
+    [
+        ("", {}, "/data/.lock is read-only"),
+        ("subprocess.CalledProcessError: Command 'touch' returned 1", {}, "/data/.lock is read-only"),
+        ("Watchdog caught collective operation timeout: x", {}, "never reached the operation"),
+        ("", {"exit_code": None, "signal": "SIGSEGV"}, "invalid memory"),
+        ("[Rank 0] Connection closed by remote peer", {}, "another rank was gone"),
+    ],
+)
+def test_a_read_only_file_system_counts_if_nothing_else_explains_the_end(
+    after: str, ending: dict[str, Any], says: str
+) -> None:
+    known = cause(rank("touch: cannot touch '/data/.lock': Read-only file system", after, **ending))
+    assert known is not None
+    assert says in known.text
 
 
 def test_a_shell_reports_a_signal_as_a_number() -> None:
