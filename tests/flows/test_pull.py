@@ -227,6 +227,35 @@ def test_hosts_that_do_not_share_the_folder_keep_their_own_files(context: Contex
     }
 
 
+def test_files_of_folders_that_collided_stay_apart_while_the_other_host_is_away(
+    context: Context, fleet: Fleet, shared: Path, hosts: Path
+) -> None:
+    (hosts / "gpu2/mnt").unlink()
+    (hosts / "gpu2/mnt").symlink_to(hosts / "other")
+    (hosts / "other/my ckpt").mkdir(parents=True)
+    write(shared / "last", "1", BEGAN + 10)
+    write(hosts / "other/my ckpt/last", "2", BEGAN + 20)
+    pull(context, [RUN, "checkpoints/last"], here=hosts)
+    fleet["gpu2"].faults.add("unreachable")
+    write(shared / "last", "one more", BEGAN + 30)
+    pull(context, [RUN, "checkpoints/last"], here=hosts)
+    assert tree(hosts / f"kit-{RUN}") == {"gpu1/checkpoints/last": "one more", "gpu2/checkpoints/last": "2"}
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_file_of_a_shared_folder_replaces_none_of_the_runs_own_folder(context: Context, hosts: Path) -> None:
+    for host in ("gpu1", "gpu2"):
+        own = hosts / host / "lab/var/runs" / RUN / "checkpoints/two"
+        own.parent.mkdir(exist_ok=True)
+        own.write_text(host)
+    write(hosts / "server/my ckpt/two", "shared", BEGAN + 10)
+    for _ in range(2):
+        pull(context, [RUN, "checkpoints/two"], here=hosts)
+        assert tree(hosts / f"kit-{RUN}") == {
+            "gpu1/checkpoints/two": "gpu1", "gpu2/checkpoints/two": "gpu2", "checkpoints/two": "shared",
+        }  # fmt: skip
+
+
 @pytest.mark.usefixtures("no_own_checkpoints")
 def test_a_run_that_lives_has_no_end(context: Context, shared: Path, hosts: Path) -> None:
     (hosts / "gpu1/lab/var/runs" / RUN / "end.json").unlink()
@@ -744,6 +773,17 @@ def test_a_pattern_names_files_of_a_working_folder_that_still_has_the_code(
 def test_what_no_file_matches_is_named(context: Context, tmp_path: Path) -> None:
     result = pull(context, ["latest", "output/modl", "*.h5\n", "home"], here=tmp_path)
     assert pulled(result) == f"No file of run {RUN} matches output/modl, *.h5\\n."
+
+
+@pytest.mark.usefixtures("shared")
+def test_what_matches_and_stays_is_not_missing(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "home/output/model/mine").mkdir(parents=True)
+    result = pull(context, [RUN, "output/model", "home"], here=tmp_path)
+    assert pulled(result) == f"No file of run {RUN} came."
+    assert "output/model is a folder; move it away" in pull_notes(result)
+    result = pull(context, [RUN, "checkpoints/before", "home"], here=tmp_path)
+    assert pulled(result) == f"No file of run {RUN} came."
+    assert "left 2 files (28 B) in /mnt/my ckpt" in pull_notes(result)
 
 
 def test_a_run_that_has_just_ended_gets_a_moment_to_settle(

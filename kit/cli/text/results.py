@@ -53,7 +53,9 @@ def pulled(value: PullResult) -> str:
     came = [host for host in value.hosts if host.files]
     files, unchanged = sum(host.files for host in came), sum(host.unchanged for host in value.hosts)
     more = f"; {unchanged} were there" if unchanged else ""
-    if not files and (value.missed or (value.without_work and not unchanged)):
+    # These match, but stayed where they are. What is in the folder of --checkpoint-dir may be of other runs.
+    stayed = value.without_work or any(host.skipped for host in value.hosts) or (value.patterns and value.others)
+    if not files and (value.missed or (stayed and not unchanged)):
         return f"No file of run {value.run} came{more}." if value.run else f"No file came{more}."
     if not files and not unchanged and value.patterns:
         return f"No file of run {value.run} matches {', '.join(map(printable, value.patterns))}."

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Phase, Warned
 from kit.flows.context import Context
-from kit.flows.run.bring import bring, in_container
+from kit.flows.run.bring import bring, in_container, kept_apart
 from kit.model import names
 from kit.model.answer import answer_of
 from kit.model.host import Host
@@ -148,7 +148,15 @@ def bring_checkpoints(
         entries[host] = tuple(entry for entry in good if entry.path not in taken)
         if not outcome.results[host].exists:
             skipped[host][names.CHECKPOINTS] = f"the node has no folder {folder.path}"
-    wanted = {host: files for host, files in pulling.layout(entries).items() if files}
+    if any(entries.values()):
+        # What is here counts, so no other pull may write now.
+        store.take()
+    kept = {
+        # Below the name of a host, there may be files of the run's own folder, too.
+        host: {path for path in paths if pulling.apart(host, path) not in taken}
+        for host, paths in kept_apart(store, entries).items()
+    }
+    wanted = {host: files for host, files in pulling.layout(entries, kept).items() if files}
     listings = {host: listed.listing for host, listed in outcome.results.items()}
     pulled, failures = bring(context, store, listings, wanted, private=private, commands=commands)
     missed |= failures
