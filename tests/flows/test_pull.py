@@ -510,8 +510,12 @@ def test_a_host_of_the_run_that_is_not_in_hosts_is_named(
     context: Context, tmp_path: Path, hosts: Path, reporter: Remembering
 ) -> None:
     run = hosts / "gpu1/lab/var/runs" / RUN
-    places = [{"node": name, "address": "10.0.0.2", "ranks": 1, "slots": [0]} for name in ("gpu1", "gpu3", "gpu4\n")]
-    (run / "record.json").write_text(record(None, places=places, helpers=[{"role": "server", "node": "gpu5"}]))
+    places = [{"node": name, "address": "10.0.9.9", "ranks": 1, "slots": [0]} for name in ("gpu1", "gpu3", "gpu4\n")]
+    # gpu2 had only its address in the hosts file.
+    renamed = {"node": "10.0.0.2", "address": context.inventory.hosts[1].address, "ranks": 1, "slots": [0]}
+    (run / "record.json").write_text(
+        record(None, places=[*places, renamed], helpers=[{"role": "server", "node": "gpu5"}])
+    )
     (run / "end.json").write_text(json.dumps({"ended": BEGAN + 100, "exit_code": 0}))
     assert pull(context, [RUN, "log", "logs"], here=tmp_path).not_in_hosts == ()
     result = pull(context, [RUN], here=tmp_path)
@@ -519,6 +523,18 @@ def test_a_host_of_the_run_that_is_not_in_hosts_is_named(
     (warning,) = reporter.warnings
     assert warning.text == (f"hosts has no gpu[3,5],gpu4\\n, which took part in run {RUN}: files there did not come")
     assert tree(tmp_path / f"kit-{RUN}") == ALL
+
+
+def test_a_renamed_host_of_the_run_that_is_away_is_missed(
+    context: Context, fleet: Fleet, hosts: Path, tmp_path: Path
+) -> None:
+    run = hosts / "gpu1/lab/var/runs" / RUN
+    places = [{"node": "old", "address": context.inventory.hosts[1].address, "ranks": 1, "slots": [0]}]
+    (run / "record.json").write_text(record(None, places=places))
+    (run / "end.json").write_text(json.dumps({"ended": BEGAN + 100, "exit_code": 0}))
+    fleet["gpu2"].faults.add("unreachable")
+    result = pull(context, [RUN], here=tmp_path)
+    assert (list(result.missed), result.not_in_hosts) == (["gpu2"], ())
 
 
 def test_a_host_that_is_away_keeps_nothing_else_back(

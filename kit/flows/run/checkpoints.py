@@ -85,7 +85,7 @@ def folder_of(context: Context, run: str, missed: Collection[str]) -> Folder | N
         raise
     except KitError:
         return None
-    hosts = run_hosts(stored, fields)
+    hosts = run_hosts(stored, fields, context.inventory)
     known = [name for name in context.inventory.names if hosts is None or name in hosts]
     return Folder(run=stored, place=place, hosts=tuple(name for name in known if name not in missed), clock=clock)
 
@@ -102,8 +102,8 @@ def hosts_of(context: Context, run: str) -> RunHosts | None:
     except KitError:
         return None
     # A new attempt may run on other hosts.
-    final = stored.attempt <= 1 and bool(end) and run_hosts(stored, fields) is not None
-    return RunHosts(names=tuple(recorded_hosts(stored, fields)), final=final)
+    final = stored.attempt <= 1 and bool(end) and run_hosts(stored, fields, context.inventory) is not None
+    return RunHosts(names=tuple(recorded_hosts(stored, fields, context.inventory)), final=final)
 
 
 def _file(context: Context, transport: Transport, run: str, name: str) -> str:

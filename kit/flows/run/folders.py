@@ -44,12 +44,14 @@ def _not_in_hosts(context: Context, ids: Collection[str]) -> tuple[str, ...]:
         raise
     except KitError:
         return ()
-    hosts = dict.fromkeys(host for run, fields in stored if run.id in ids for host in recorded_hosts(run, fields))
-    missing, source = not_among(tuple(hosts), context.inventory.names), context.inventory.source
+    inventory = context.inventory
+    chosen = [recorded_hosts(run, fields, inventory) for run, fields in stored if run.id in ids]
+    hosts = dict.fromkeys(host for names in chosen for host in names)
+    missing, source = not_among(tuple(hosts), inventory), inventory.source
     if missing:
         runs = "the run" if len(ids) == 1 else "these runs"
         text = f"{source} has no {fold(missing, most=MOST_HOSTS)}, which took part in {runs}: files there stay"
-        hint = f"to delete them as well, first add the hosts that still exist to {source}"
+        hint = f"to delete them as well, first add these hosts to {source}, unless it has them by other names"
         context.reporter.report(Warned(text=text, hint=hint))
     return missing
 

@@ -108,11 +108,11 @@ def _hosts_of(context: Context, run: str, patterns: Sequence[str], missed: Mappi
 
 def _not_in_hosts(context: Context, run: str, known: RunHosts | None) -> tuple[str, ...]:
     """Return the hosts of the run that are not in the hosts file, and warn of them."""
-    missing, source = not_among(known.names if known else (), context.inventory.names), context.inventory.source
+    missing, source = not_among(known.names if known else (), context.inventory), context.inventory.source
     if missing:
         where = fold(missing, most=MOST_HOSTS)
         text = f"{source} has no {where}, which took part in run {run}: files there did not come"
-        hint = f"add the hosts that still exist to {source}, then run the same again"
+        hint = f"add these hosts to {source}, unless it has them by other names, and run the same again"
         context.reporter.report(Warned(text=text, hint=hint))
     return missing
 
