@@ -8,7 +8,7 @@ from kit.cli.screen.terminal import Style
 from kit.cli.text.table import hosts as counted
 from kit.model.doctor import Check, DoctorResult, Finding, Severity, Sight
 from kit.model.pretended import gpus_word
-from kit.model.text import fold, one_line
+from kit.model.text import fold, one_line, plural
 
 Paint = Callable[[str, Style], str]
 
@@ -87,7 +87,8 @@ def _summary(value: DoctorResult) -> str:
     did += f", {value.pairs} pair{'' if value.pairs == 1 else 's'}" if value.pairs else ""
     did += f", in {value.seconds:.1f} s{gpus_word(value.gpu_models)}"
     if not value.findings:
-        return f"No finding: {did}."
+        failed = f", but {plural(len(value.failed), 'check')} failed" if value.failed else ""
+        return f"No finding{failed}: {did}."
     counts = [(sum(one.severity == severity for one in value.findings), severity) for severity in STYLES]
     worst = ", ".join(f"{count} {severity}" for count, severity in counts if count)
     return f"{len(value.findings)} finding{'' if len(value.findings) == 1 else 's'} ({worst}): {did}."

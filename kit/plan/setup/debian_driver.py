@@ -26,7 +26,7 @@ def packages_of(facts: SetupFacts) -> tuple[str, ...]:
 def missing_sources(facts: SetupFacts) -> bytes | Secret | None:
     """Return a file of sources with the components of the driver that the host lacks, from the places of its main.
 
-    None if it lacks none, or has the file. Raises StepError if kit cannot name the places.
+    None if nothing is missing, or the host has the file. Raises StepError if kit cannot name the places.
     """
     components: dict[tuple[str, str], set[str]] = {}
     own: list[Source] = []

@@ -32,6 +32,12 @@ def test_nothing() -> None:
     assert findings(result(pairs=1)) == "No finding: 30 checks on 8 hosts: gpu[1-8], 1 pair, in 1.2 s."
 
 
+def test_the_last_line_says_that_a_check_failed() -> None:
+    failed = (FailedCheck(id="shm", error="KeyError: 'x'"),)
+    last = findings(result(failed=failed)).splitlines()[-1]
+    assert last == "No finding, but 1 check failed: 30 checks on 8 hosts: gpu[1-8], in 1.2 s."
+
+
 def test_the_last_line_says_that_gpus_are_pretended() -> None:
     text = findings(result(gpu_models=("NVIDIA H200 (PRETENDED)",)))
     assert text == "No finding: 30 checks on 8 hosts: gpu[1-8], in 1.2 s; GPUs (PRETENDED)."
