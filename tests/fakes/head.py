@@ -265,9 +265,12 @@ class Door:
         self.head = head
         limits = [f"--fsize={head.limit_files}"] if head.limit_files is not None else []
         limits += [f"--nofile={head.limit_open}"] if head.limit_open else []
-        limit = ["prlimit", *limits] if limits else []
+        python, *words = head.argv()
+        if limits:
+            # Python renames a .pyc into place also if the limit cut it, and all other heads of this machine read it.
+            python, *words = "prlimit", *limits, python, "-B", *words
         self.process = subprocess.Popen(
-            [*limit, *head.argv()],
+            [python, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

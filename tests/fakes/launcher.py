@@ -34,7 +34,8 @@ def load(name: str, folder: Path = LIB) -> Any:
     """Return a module of images/lib, or of another folder, as the image has it."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, sys.pycache_prefix is None
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = before or sys.pycache_prefix is None
     try:
         return importlib.import_module(name)
     finally:
