@@ -51,6 +51,7 @@ SAMPLES: tuple[bytes, ...] = (
             {"corrupt": NAME, "count": 1},
             {"received": True},
             {"waits": True},
+            {"entered": True},
             {"done": True, "load_s": 1.5},
             {"failed": "no space left on device", "kind": "disk"},
             {"need": {NAME: 0}},

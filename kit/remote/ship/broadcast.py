@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -80,7 +80,9 @@ def ship_code(
     The host `confirm` then writes down which hosts have the code. A host that lacks the pack's base fails with
     BaseMissingError. Hosts keep the snapshots `keep`, given by their digests, when they remove old ones.
     """
-    with closing(_Ship(owner, targets, reporter, cargo=code_cargo(spool, store, keep), confirm=confirm)) as this_ship:
+    with closing(
+        _Ship(owner, targets, reporter, cargo=code_cargo(spool, store, keep), confirm=confirm, store=store)
+    ) as this_ship:
         return this_ship.run()
 
 
@@ -102,7 +104,9 @@ def ship_stored(
     give it.
     """
     there = CodeThere(digest=digest, store=store, base=base, keep=keep)
-    with closing(_Ship(owner, targets, reporter, there=there, source=source, confirm=confirm)) as this_ship:
+    with closing(
+        _Ship(owner, targets, reporter, there=there, source=source, confirm=confirm, store=store)
+    ) as this_ship:
         return this_ship.run()
 
 
@@ -117,16 +121,19 @@ class _Ship:
         source: Target | None = None,
         cargo: Cargo | None = None,
         confirm: str = "",
+        store: str = "",
     ) -> None:
         # Without a source, this machine has the image.
         self._there = there
         self._owner = owner
         self._reporter = reporter
-        self._confirm = confirm
         # A host that reports faster than kit reads has to wait.
         self._heard: queue.Queue[_Heard] = queue.Queue(_WAITING)
         self._lanes = [Lane(target) for target in targets]
         self._source = Lane(source) if source else None
+        # Where a ship of code takes its turn. An image has no head.
+        self._head = next((lane for lane in self._all() if lane.host == confirm), None)
+        self._store = store
         self._cargo = cargo
         self._words = cargo.words if cargo else there.words if there else IMAGE
         # The hosts in the order in which they pass layers on.
@@ -160,23 +167,51 @@ class _Ship:
     def run(self) -> Shipped:
         self._begun = time.monotonic()
         open_files.allow(len(self._all()))
+        if self._head is not None and not self._enter(self._head):
+            return self._shipped()
         self._progress.begin(self.cargo.sizes)
+        self._connect(bulk=self.cargo.bulk)
+        for lane in self._all():
+            if not lane.failed:
+                self._begin(lane, bulk=self.cargo.bulk)
+        if self._until_in_turn(lambda: all(lane.need is not None or lane.failed for lane in self._all())):
+            # From here on, no host waits for another ship.
+            self._line_up()
+            self._until(lambda: all(lane.over for lane in self._lanes))
+        return self._shipped()
+
+    def _enter(self, head: Lane) -> bool:
+        """Wait for this ship's turn at the head. Return whether it has come, and no error of the head.
+
+        Two ships that each hold a host of the other would wait for each other. So each one takes its turn before it
+        takes another host, even the source, and keeps its turn while it waits for any.
+        """
+        # What another host has is unknown until then.
+        cargo = self._cargo
+        self._progress.begin(cargo.sizes if cargo else ())
+        self._connect(bulk=cargo.bulk if cargo else True)
+        self._take_turn(head)
+        return head is self._source or self._until_in_turn(lambda: head.entered)
+
+    def _take_turn(self, head: Lane) -> None:
+        assert head.porter is not None  # noqa: S101
+        head.porter.order(op="enter", store=self._store)
+
+    def _until_in_turn(self, reached: Callable[[], bool]) -> bool:
+        """Wait, and return whether it was reached before this ship lost its turn. Without the head, no run starts."""
+        head = self._head
+        self._until(lambda: (head is not None and head.gone) or reached())
+        if head is None or not head.gone:
+            return True
+        head.failed = head.failed or faults.ended(head.target.login, head.porter, self._words)
+        return False
+
+    def _connect(self, *, bulk: bool) -> None:
         for lane in self._all():
             if lane.porter is None:
-                self._progress.say(lane, "connecting")
-                lane.porter = self._porter(lane, bulk=self.cargo.bulk)
-        # Two ships that each hold a host of the other would wait for ever. So each ship waits at the head first.
-        head = next((lane for lane in self._lanes if lane.host == self._confirm), None)
-        if head is not None:
-            self._begin(head, bulk=self.cargo.bulk)
-            self._until(lambda: head.need is not None or head.failed)
-        for lane in self._all():
-            if lane is not head and not lane.failed:
-                self._begin(lane, bulk=self.cargo.bulk)
-        self._until(lambda: all(lane.need is not None or lane.failed for lane in self._all()))
-        self._line_up()
-        self._until(lambda: all(lane.over for lane in self._lanes))
-        return self._shipped()
+                if lane is not self._source:
+                    self._progress.say(lane, "connecting")
+                lane.porter = self._porter(lane, bulk=bulk)
 
     def _begin(self, lane: Lane, *, bulk: bool) -> None:
         """Give a lane's porter its first order for this cargo. Start the porter, unless it is there."""
@@ -191,17 +226,15 @@ class _Ship:
             # A single host passes nothing on, so it does not listen.
             listen=lane.target.address if len(self._all()) > 1 else None,
             source=lane is self._source,
-            wait=lane.host == self._confirm,
             certificate=public,
             key=key.reveal().decode(),
         )
 
     def _shipped(self) -> Shipped:
-        done = [lane for lane in self._lanes if lane.done]
+        done = [lane for lane in self._lanes if lane.done and not lane.failed]
         have = [*done, *([self._source] if self._source else [])]
-        for lane in have:
-            if lane.host == self._confirm and lane.porter:
-                lane.porter.order(op="confirm", hosts=sorted(other.host for other in have))
+        if self._head in have and self._head.porter:
+            self._head.porter.order(op="confirm", hosts=sorted(other.host for other in have))
         sent = sum(lane.porter.sent for lane in self._all() if lane.porter)
         text = went(self._words, self._source, done, sent, self._wire_s)
         if text:
@@ -216,7 +249,7 @@ class _Ship:
     def close(self) -> None:
         """End every porter. What arrived on interrupted hosts stays there."""
         porters = [lane.porter for lane in self._all() if lane.porter]
-        ending = [lane.porter for lane in self._all() if lane.porter and (lane.done or lane is self._source)]
+        ending = [lane.porter for lane in self._all() if lane.porter and self._ends(lane)]
         for porter in ending:
             porter.end(keep=False)
         for porter in porters:
@@ -227,6 +260,12 @@ class _Ship:
         if self._cargo and self._cargo.spool:
             self._cargo.spool.close()
 
+    def _ends(self, lane: Lane) -> bool:
+        """Return whether nothing of this ship must stay there. A porter that keeps the turn is still to be ended."""
+        in_turn = lane is self._head and lane.entered and not lane.gone
+        is_idle = in_turn and (not lane.begun or _is_full(lane.failed))
+        return lane.done or is_idle or (lane is self._source and self._cargo is not None)
+
     def _all(self) -> list[Lane]:
         return [*([self._source] if self._source else []), *self._lanes]
 
@@ -235,8 +274,8 @@ class _Ship:
 
     def _look_at_source(self, source: Lane, there: There) -> Cargo:
         """Return what another host has as cargo."""
-        source.porter = self._porter(source)
-        source.porter.order(op="inspect", **there.question, wait=source.host == self._confirm)
+        source.porter = source.porter or self._porter(source)
+        source.porter.order(op="inspect", **there.question)
         start = time.monotonic()
         # One that waits for another ship says so.
         while time.monotonic() < max(start, source.porter.last_heard) + START_S:
@@ -244,8 +283,10 @@ class _Ship:
                 cargo = self._answered(source, there, report) if lane is source else None
                 if cargo:
                     return cargo
-                if lane is source and not isinstance(report, KitError):
+                if lane is not None and not isinstance(report, KitError):
                     self._take(lane, report)
+            if self._head is not None and self._head.gone:
+                raise self._head.failed or faults.ended(self._head.target.login, self._head.porter, self._words)
         why = UnreachableError("it does not answer", hint=self._words.again)
         raise faults.not_given(source.host, there.name, why, self._words, renewal=there.renewal)
 
@@ -276,13 +317,15 @@ class _Ship:
             self._progress.catch_up()
             for lane in self._all():
                 porter = lane.porter
-                if porter is None or not lane.begun or lane.failed or (lane.done and lane is not self._source):
+                is_asked = lane.begun or lane is self._head
+                if porter is None or not is_asked or lane.failed or (lane.done and lane is not self._source):
                     continue
                 patience = START_S if lane.need is None else SILENCE_S
                 if now - max(porter.last_heard, start if lane.need is None else 0.0) > patience:
                     self._drop(lane, faults.silent(lane.host, patience, self._words))
 
     def _take(self, lane: Lane, report: Report | OddAnswer | None) -> None:
+        lane.gone = lane.gone or report is None
         if lane.failed:
             return
         if isinstance(report, OddAnswer):
@@ -292,10 +335,13 @@ class _Ship:
         if lane.done and lane is not self._source and not (report and report.ask is not None):
             return
         if report is None:
-            if lane.need is None and lane.porter and lane.porter.kept and lane.porter.exit_code == SSH_FAILED:
+            is_new = lane.need is None and not lane.entered
+            if is_new and lane.porter and lane.porter.kept and lane.porter.exit_code == SSH_FAILED:
                 # The kept connection was dead, and nothing began. Try once more with another one.
-                lane.porter = self._porter(lane)
-                if lane.begun:
+                lane.porter, lane.gone = self._porter(lane), False
+                if lane is self._head:
+                    self._take_turn(lane)
+                elif lane.begun:
                     self._begin(lane, bulk=True)
                 return
             self._drop(lane, faults.ended(lane.target.login, lane.porter, self._words))
@@ -305,14 +351,16 @@ class _Ship:
         except OddAnswer as odd:
             self._drop(lane, faults.odd(lane.host, odd))
 
-    def _follow(self, lane: Lane, report: Report) -> None:  # noqa: C901  (one case a report)
+    def _follow(self, lane: Lane, report: Report) -> None:  # noqa: C901, PLR0912  (one case a report)
         """Do what a report calls for. Raises OddAnswer for one that no porter sends now."""
         if report.ready is not None:
-            if lane.need is not None or not self._layers >= report.ready.need.keys():
+            if not lane.begun or lane.need is not None or not self._layers >= report.ready.need.keys():
                 raise OddAnswer("it needs layers of something else")
             lane.need, lane.port, lane.held = report.ready.need, report.ready.port, report.ready.held
         elif report.waits:
             self._progress.say(lane, self._words.waiting)
+        elif report.entered:
+            lane.entered = True
         elif report.ask is not None:
             self._answer(lane, report.ask, report.serial)
         elif report.at is not None:
@@ -333,7 +381,8 @@ class _Ship:
         elif report.done:
             lane.done, lane.load_s = True, report.load_s
         elif report.failed is not None:
-            self._drop(lane, faults.failed(lane.host, report.failed, report.kind, self._words))
+            error = faults.failed(lane.host, report.failed, report.kind, self._words)
+            self._drop(lane, error, stays=lane is self._head and lane.entered)
 
     @property
     def _layers(self) -> frozenset[str]:
@@ -367,7 +416,7 @@ class _Ship:
 
         Raises OddAnswer if the lane asks for something that is not in this ship, or too often.
         """
-        if serial <= lane.serial or not self._layers >= need.keys():
+        if not lane.begun or serial <= lane.serial or not self._layers >= need.keys():
             raise OddAnswer("it asks for layers of something else")
         lane.answers = [thread for thread in lane.answers if thread.is_alive()]
         # An answer ends soon after the next question.
@@ -386,11 +435,15 @@ class _Ship:
         lane.answers.append(threading.Thread(target=spool.answer, args=(need, put), daemon=True))
         lane.answers[-1].start()
 
-    def _drop(self, lane: Lane, error: KitError) -> None:
-        """Give the lane up. The hosts behind it take layers from the one before it."""
+    def _drop(self, lane: Lane, error: KitError, *, stays: bool = False) -> None:
+        """Give the lane up. The hosts behind it take layers from the one before it.
+
+        `stays`: its porter keeps the turn of this ship.
+        """
         lane.failed = error
-        if lane.porter:
-            if isinstance(error, StepError) and "space" in error.message:
+        if lane.porter and not stays:
+            lane.gone = True
+            if _is_full(error):
                 # Remove what came so far, which fills its disk.
                 lane.porter.end(keep=False)
                 lane.porter.wait(END_S)
@@ -418,3 +471,8 @@ class _Ship:
         hint = "kit uses another way, but MPI needs this one: open TCP between the VMs (firewall, security group)"
         self._reporter.report(Warned(text=text, hint=hint))
         self._attach(lane, living(upstream.upstream))
+
+
+def _is_full(error: KitError | None) -> bool:
+    """Return whether what came so far fills the host's disk."""
+    return isinstance(error, StepError) and "space" in error.message

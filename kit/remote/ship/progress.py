@@ -25,8 +25,8 @@ class Progress:
         self._unsaid: dict[Lane, HostStep] = {}
 
     def begin(self, sizes: Sequence[int]) -> None:
-        """Start. `sizes` are the bytes of each layer, the last layer's first."""
-        self._sizes, self._begun = sizes, time.monotonic()
+        """Start, or correct the sizes. `sizes` are the bytes of each layer, the last layer's first."""
+        self._sizes, self._begun = sizes, self._begun or time.monotonic()
 
     def say(self, lane: Lane, text: str, fraction: float | None = None) -> None:
         step = HostStep(host=lane.host, text=text, fraction=fraction)

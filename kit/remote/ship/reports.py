@@ -52,6 +52,7 @@ class Report(Struct, frozen=True, kw_only=True):
     inspected: Inspected | None = None
     packed: Packed | None = None
     waits: bool = False
+    entered: bool = False
     ask: dict[str, int] | None = None
     serial: int = 0
     at: int | None = None

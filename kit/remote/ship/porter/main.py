@@ -1,12 +1,12 @@
 """The porter's life on a VM: orders come on standard input, reports go to standard output.
 
 Both are lines of JSON. The first order is {"op": "begin", "image", "config", "layers", "owner", "listen",
-"certificate", "key", "source", "most", "wait"}; all layers have at most as many bytes as `most`; with `wait`, it waits
-for another ship of the cluster as long as that takes. Its answer is
-{"ready": {"port", "need": {layer: bytes that are here}, "held"}}. {"op": "inspect", "image", "wait"} may come before;
-its answer is {"inspected"}. To bring code and not an image, both orders have "code" (porter.code) in place of "image"
-and "config"; the answer to "inspect" is then {"packed": {"sha256", "size"}}: the pack of the snapshot in this host's
-store, which is the only layer. Then:
+"certificate", "key", "source", "most"}; all layers have at most as many bytes as `most`. Its answer is
+{"ready": {"port", "need": {layer: bytes that are here}, "held"}}. {"op": "inspect", "image"} may come before; its
+answer is {"inspected"}. To bring code and not an image, both orders have "code" (porter.code) in place of "image" and
+"config"; the answer to "inspect" is then {"packed": {"sha256", "size"}}: the pack of the snapshot in this host's
+store, which is the only layer. {"op": "enter", "store"} may come before both, on the head: wait until no other ship of
+code runs here, as long as that takes. Its answer is {"entered": true}. Then:
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
@@ -24,6 +24,7 @@ store the code, {"failed", "kind"}. The porter ends when standard input ends, or
 import contextlib
 import errno
 import io
+import math
 import os
 import shutil
 import sys
@@ -44,7 +45,7 @@ TICK_S = 0.25
 LIFE_S = 2.0
 # The operator sends a beat every five seconds.
 DEAF_S = 60.0
-# How long a ship waits for others, one after the other, where all of them begin.
+# How long a ship waits at the head for others, one after the other.
 WAIT_S = 1800.0
 # Less than the operator waits for the end.
 SETTLE_S = 8.0
@@ -62,8 +63,10 @@ class Porter:
         # Only the operator's answer to the latest question is used; answers to earlier ones are dropped.
         self._serial = 0
         self._pipe: Tuple[int, Optional[Pipe]] = (0, None)
-        self._heard = time.monotonic()
+        # When the operator was last heard: infinite while nobody listens.
+        self._heard = math.inf
         self._failed = False
+        self._ended = False
         self._folder = ""
         self._hold = Hold()
         self._cargo: Union[code.Cargo, image.Cargo]
@@ -82,10 +85,13 @@ class Porter:
 
     def run(self) -> None:
         """Run until the operator sends end, or is gone."""
+        threading.Thread(target=self._watch, daemon=True).start()
         self._guarded(self._open)
+        if self._ended:
+            self._hold.release()
+            return
         # Orders that came meanwhile are still unread.
         self._heard = time.monotonic()
-        threading.Thread(target=self._watch, daemon=True).start()
         while True:
             order = wire.read_line(self._reading)
             self._heard = time.monotonic()
@@ -97,19 +103,21 @@ class Porter:
             if order["op"] == "follow":
                 self._follow(order)
             elif order["op"] == "bytes":
-                left = int(order["count"])
-                while left:
-                    # In parts: all of them may take longer than the operator may be silent.
-                    data = self._reading.read1(min(left, wire.CHUNK))
-                    if not data:
-                        raise wire.Broken("the connection ended")
-                    left -= len(data)
-                    self._heard = time.monotonic()
-                    self._bytes(int(order["serial"]), data)
+                self._read_bytes(int(order["count"]), int(order["serial"]))
             elif order["op"] == "fill":
                 self._start(self._fill, set(order["want"]) & set(self._cargo.chain))
             elif order["op"] == "confirm":
                 self._guarded(self._confirm, order["hosts"])
+
+    def _read_bytes(self, left: int, serial: int) -> None:
+        while left:
+            # In parts: all of them may take longer than the operator may be silent.
+            data = self._reading.read1(min(left, wire.CHUNK))
+            if not data:
+                raise wire.Broken("the connection ended")
+            left -= len(data)
+            self._heard = time.monotonic()
+            self._bytes(serial, data)
 
     def _settle(self) -> None:
         """Wait until a push that has brought enough has removed its tag."""
@@ -126,24 +134,36 @@ class Porter:
 
     def _open(self) -> None:
         order = self._next_order()
+        if order["op"] == "enter":
+            self._enter(names.below(str(order["store"]), code.FOLDER), WAIT_S)
+            self.say({"entered": True})
+            order = self._next_order()
         if order["op"] == "inspect":
             if "code" in order:
-                self._pack(code.Cargo(order["code"], []), patient=bool(order.get("wait")))
+                self._pack(code.Cargo(order["code"], []))
             else:
                 self._inspect(str(order["image"]))
             order = self._next_order()
         self._begin(order)
 
     def _next_order(self) -> Dict[str, Any]:
-        """Return the next order after any beats: inspections take a while, and the ship may wait for another host."""
-        while True:
-            order = wire.read_line(self._reading)
-            if order["op"] != "beat":
-                return order
+        """Return the next order after any beats: inspections take a while, and the ship may wait for another host.
 
-    def _enter(self, folder: str, *, patient: bool) -> None:
+        Raises Stopped if the operator wants no ship any more.
+        """
+        order: Dict[str, Any] = {"op": "beat"}
+        while order["op"] == "beat":
+            self._heard = time.monotonic()
+            order = wire.read_line(self._reading)
+        self._heard = math.inf
+        if order["op"] == "end":
+            self._ended = True
+            raise Stopped
+        return order
+
+    def _enter(self, folder: str, limit_s: Optional[float] = None) -> None:
         """Take the folder of the ship. While another ship is there, report it, so that the operator knows."""
-        self._hold.take(folder, WAIT_S if patient else None, lambda: self.say({"waits": True}))
+        self._hold.take(folder, limit_s, lambda: self.say({"waits": True}))
 
     def _inspect(self, image: str) -> None:
         facts = self._engine.inspect(image)
@@ -157,8 +177,8 @@ class Porter:
         }
         self.say({"inspected": image_facts})
 
-    def _pack(self, cargo: code.Cargo, *, patient: bool) -> None:
-        self._enter(cargo.folder, patient=patient)
+    def _pack(self, cargo: code.Cargo) -> None:
+        self._enter(cargo.folder)
         sha256, size = cargo.pack()
         self.say({"packed": {"sha256": sha256, "size": size}})
 
@@ -169,7 +189,7 @@ class Porter:
         else:
             self._cargo = image.Cargo(order, self._engine)
         folder = self._cargo.folder
-        self._enter(folder, patient=bool(order.get("wait")))
+        self._enter(folder)
         self._layers = Layers(folder)
         self._folder = folder
         chain = self._cargo.chain

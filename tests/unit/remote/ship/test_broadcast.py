@@ -110,6 +110,8 @@ class FakePorter:
             return
         if words["op"] == "inspect":
             self.hear(inspected={"config": CONFIG, "layers": CHAIN, "sizes": [1, 2, 3]})
+        elif words["op"] == "enter":
+            self.hear(entered=True)
         elif words["op"] == "begin":
             self.ready()
         elif words["op"] == "follow":
@@ -256,26 +258,85 @@ def test_a_dead_kept_connection_is_replaced_once(world: World) -> None:
 
 def test_a_ship_waits_at_the_head_before_it_takes_another_host(world: World) -> None:
     """Two ships would wait for each other for ever."""
-    begun: dict[str, bool] = {}
 
-    def begins(porter: FakePorter, words: Words) -> bool:
-        if words["op"] != "begin":
-            return False
-        begun[porter.host] = words["wait"]
-        if porter.host != "head":
-            return False
+    def enters(porter: FakePorter, _: Words) -> None:
         porter.hear(waits=True)
         # Meanwhile, one more connection turns out to be dead.
         world.porters["one"].gone(255, "mux_client: broken pipe")
-        assert not world.porters["one"].orders
-        porter.ready()
+        assert not any(world.porters[host].orders for host in ("one", "two"))
+        porter.hear(entered=True)
+
+    world.behave["head"] = on("enter", enters)
+    assert little(world, "one", "head", "two", confirm="head").failures == {}
+    assert [words["op"] for words in world.porters["head"].orders][:2] == ["enter", "begin"]
+    assert world.porters["one"].bulk
+
+
+def test_a_dead_kept_connection_to_the_head_is_replaced_before_the_turn_has_come(world: World) -> None:
+    started: list[bool] = []
+
+    def enters(porter: FakePorter, words: Words) -> bool:
+        if words["op"] == "enter":
+            started.append(porter.bulk)
+        if words["op"] != "enter" or not porter.kept:
+            return False
+        porter.gone(255, "mux_client: broken pipe")
         return True
 
-    world.behave = dict.fromkeys(("head", "one", "two"), begins)
-    assert little(world, "one", "head", "two", confirm="head").failures == {}
-    assert begun == {"head": True, "one": False, "two": False}
-    assert next(iter(begun)) == "head"
-    assert world.porters["one"].bulk
+    world.behave["head"] = enters
+    assert little(world, "head", "one", confirm="head").failures == {}
+    assert started == [False, True]
+
+
+def test_a_ship_takes_no_host_without_its_turn(world: World) -> None:
+    world.behave["head"] = on("enter", fails("system", "another ship of this cluster is running here"))
+    shipped = little(world, "one", "head", confirm="head")
+    assert list(shipped.failures) == ["head"]
+    assert world.porters["one"].orders == []
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_ship_that_loses_its_turn_waits_for_no_host(world: World, is_done: bool) -> None:
+    """Another one may have its turn now, and that host."""
+
+    def loses(porter: FakePorter, _: Words) -> None:
+        if is_done:
+            porter.ready()
+        porter.gone(255, "Connection reset by peer")
+
+    world.need["head"] = {}
+    world.behave = {"head": on("begin", loses), "one": on("begin", nothing)}
+    shipped = little(world, "head", "one", confirm="head")
+    assert list(shipped.failures) == ["head"]
+    assert world.porters["one"].killed
+
+
+@pytest.mark.parametrize("text", ["the snapshot is not here", "no space left"])
+def test_a_head_that_fails_keeps_the_turn_until_the_end(world: World, text: str) -> None:
+    """Its porter lives, and with it the turn, while the others wait for their hosts."""
+    world.behave["head"] = on("begin", fails("disk" if "space" in text else "base", text))
+    lives: list[bool] = []
+
+    def begins(porter: FakePorter, _: Words) -> None:
+        lives.append(not world.porters["head"].killed)
+        porter.ready()
+
+    world.behave["one"] = on("begin", begins)
+    shipped = little(world, "head", "one", confirm="head")
+    assert list(shipped.failures) == ["head"]
+    assert "one" in shipped.load_s
+    assert lives == [True]
+    # What came so far does not keep its disk full.
+    assert world.porters["head"].cleaned is ("space" in text)
+    assert world.porters["head"].killed is ("space" not in text)
+
+
+@pytest.mark.parametrize("report", [{"ready": {"need": {}, "held": 3, "port": 1}}, {"ask": {CHAIN[0]: 0}, "serial": 1}])
+def test_a_head_that_has_only_its_turn_has_nothing_else_to_say(world: World, report: Words) -> None:
+    world.behave["head"] = on("enter", lambda porter, _: porter.hear(**report))
+    shipped = little(world, "head", "one", confirm="head")
+    assert list(shipped.failures) == ["head"]
+    assert world.porters["one"].orders == []
 
 
 def test_a_new_connection_that_breaks_is_not_replaced(world: World) -> None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,17 @@ def test_every_host_has_it_and_the_head_knows(cluster: Cluster) -> None:
     assert not list(cluster.folder.glob("kit-ship-*"))
 
 
+@contextmanager
+def first_ship(cluster: Cluster) -> Iterator[Hold]:
+    """Hold the head as a ship does that began before, until it is released."""
+    hold = Hold()
+    hold.take(str(cluster.store("head") / "incoming"))
+    try:
+        yield hold
+    finally:
+        hold.release()
+
+
 @pytest.mark.parametrize("is_source", [False, True])
 def test_a_second_ship_waits_until_the_first_is_over(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_source: bool
@@ -138,10 +150,8 @@ def test_a_second_ship_waits_until_the_first_is_over(
     snapshot = take(cluster.code)
     if is_source:
         cluster.ship(snapshot, hosts=("head",))
-    first = Hold()
-    first.take(str(cluster.store("head") / "incoming"))
     waits = HostStep(host="head", text="waiting: another run sends code here", fraction=None)
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, first_ship(cluster) as first:
         rest = ("one", "two")
         second = (
             pool.submit(cluster.ship_from, "head", snapshot, rest) if is_source else pool.submit(cluster.ship, snapshot)
@@ -152,6 +162,31 @@ def test_a_second_ship_waits_until_the_first_is_over(
         first.release()
         assert not second.result(60).failures
     assert all(cluster.has(host, snapshot) for host in HOSTS)
+
+
+def test_a_ship_from_a_worker_takes_its_turn_at_the_head_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would hold the worker and wait for the head. The other ship holds the head and wants the worker."""
+    monkeypatch.setattr(progress, "SHORT_S", 0.0)
+    snapshot = take(cluster.code)
+    cluster.ship(snapshot, hosts=("head", "one"))
+    # It was taken down and deployed again.
+    shutil.rmtree(cluster.store("head"))
+    (cluster.code / "train.py").write_text("print('again')\n")
+    newer = take(cluster.code)
+    waits = HostStep(host="head", text="waiting: another run sends code here", fraction=None)
+    with ThreadPoolExecutor() as pool, first_ship(cluster) as first:
+        stored = pool.submit(cluster.ship_from, "one", snapshot, ("head", "two"))
+        until(lambda: waits in cluster.reporter.events)
+        assert not any((cluster.store(host) / "incoming").exists() for host in ("one", "two"))
+        cluster.reporter.events.clear()
+        ships = [stored, pool.submit(cluster.ship, newer)]
+        until(lambda: waits in cluster.reporter.events)
+        first.release()
+        assert [ship.result(60).failures for ship in ships] == [{}, {}]
+    assert all(cluster.has(host, newer) for host in HOSTS)
+    assert cluster.confirmed(snapshot) == cluster.confirmed(newer) == sorted(HOSTS)
 
 
 def test_a_change_is_all_that_is_sent(cluster: Cluster) -> None:
