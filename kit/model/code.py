@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
 
 @dataclass(frozen=True, kw_only=True)
 class GitFacts:
@@ -55,3 +57,25 @@ class Pack:
     size: int
     digest: str
     base: str | None
+
+
+class Needed(Struct, frozen=True, kw_only=True):
+    """The digests of the snapshots that living and waiting runs need, by the head's list.
+
+    `at` is when kit asked for the list, by this machine's clock, in seconds since 1970: the head made it later.
+    """
+
+    digests: tuple[str, ...] = ()
+    at: float
+
+    def age_s(self, now: float) -> float:
+        """Return how old the list is at most, in seconds."""
+        # That clock also counts while this machine sleeps. It may have been set back.
+        return max(0.0, now - self.at)
+
+    def joined(self, newer: Needed) -> Needed:
+        """Return both lists as one, as old as this one.
+
+        A run that got its code in between may have begun only after the newer list.
+        """
+        return Needed(digests=tuple(dict.fromkeys([*self.digests, *newer.digests])), at=self.at)

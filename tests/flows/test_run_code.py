@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from kit.cli.text.shown import diff
-from kit.errors import InputError, KitError, NotReadyError, StepError
+from kit.errors import InputError, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run import code as codeflow
 from kit.flows.run import shipping
 from kit.flows.run.listing import show
 from kit.flows.run.planning import dry_run
-from kit.model.code import Snapshot
+from kit.model.code import Needed, Snapshot
 from kit.model.launch import ClusterRecord, RunPolicy, RunRequest
 from kit.model.repository import Repository
 from kit.model.values import replace
@@ -64,10 +64,10 @@ class Store:
         cluster: ClusterRecord,
         hosts: Sequence[str],
         *,
-        keep: Sequence[str],
+        door: Any,
     ) -> Any:
         self.before()
-        self.needed = keep
+        self.needed = door.needed.digests
         write_pack(snapshot, base, self.folder)
         self.sent.append((snapshot.digest, hosts))
         failures: dict[str, KitError] = {}
@@ -89,9 +89,9 @@ class Store:
         hosts: Sequence[str],
         *,
         base: str | None,
-        keep: Sequence[str],
+        door: Any,
     ) -> Any:
-        self.needed = keep
+        self.needed = door.needed.digests
         self.given.append((digest, holder, tuple(hosts)))
         self.bases.append(base)
         if digest not in self.have.get(holder, set()) or base not in {None, *self.have[holder]}:
@@ -205,7 +205,7 @@ def test_a_host_that_lost_the_code_is_asked_whatever_the_head_says(coded: Coded)
     first = coded.run()
     digest = first["code"]["digest"]
     stored = codeflow.Stored(first["id"], first["code"])
-    door: Any = SimpleNamespace(code={digest: ("gpu1", "gpu2")}, needed=())
+    door: Any = SimpleNamespace(code={digest: ("gpu1", "gpu2")}, needed=Needed(at=0.0))
     cluster: Any = SimpleNamespace()
     context = coded.cluster.context(code=str(coded.folder))
     coded.store.have["gpu2"] = set()
@@ -224,7 +224,7 @@ def test_the_head_gets_the_code_from_another_host(coded: Coded) -> None:
     first = coded.run()
     digest = first["code"]["digest"]
     coded.store.have.update(gpu1=set(), gpu2={digest})
-    door: Any = SimpleNamespace(code={}, needed=("n",))
+    door: Any = SimpleNamespace(code={}, needed=Needed(digests=("n",), at=0.0))
     cluster: Any = SimpleNamespace()
     stored = codeflow.Stored(first["id"], first["code"])
     stored.bring(coded.cluster.context(), door, cluster, ["gpu2", "gpu3"])
@@ -241,7 +241,7 @@ def test_new_hosts_get_much_code_from_the_head(coded: Coded, *, gives: bool) -> 
     digest = first["code"]["digest"]
     coded.store.sent.clear()
     coded.store.have["gpu1"] = {digest} if gives else set()
-    door: Any = SimpleNamespace(code={digest: ("gpu1",)}, needed=())
+    door: Any = SimpleNamespace(code={digest: ("gpu1",)}, needed=Needed(at=0.0))
     context = coded.cluster.context(code=str(coded.folder))
     cluster: Any = SimpleNamespace()
     codeflow.Taken(str(coded.folder), coded.cluster.reporter).bring(context, door, cluster, ["gpu2"])
@@ -257,7 +257,7 @@ def test_little_code_comes_from_this_machine(coded: Coded) -> None:
     first = coded.run()
     digest = first["code"]["digest"]
     coded.store.sent.clear()
-    door: Any = SimpleNamespace(code={digest: ("gpu1",)}, needed=())
+    door: Any = SimpleNamespace(code={digest: ("gpu1",)}, needed=Needed(at=0.0))
     context = coded.cluster.context(code=str(coded.folder))
     cluster: Any = SimpleNamespace()
     codeflow.Taken(str(coded.folder), coded.cluster.reporter).bring(context, door, cluster, ["gpu2"])
@@ -523,7 +523,7 @@ class Web:
         """
         context = self.coded.cluster.context(code=self.code)
         taken = codeflow.Taken(self.code, self.coded.cluster.reporter, context)
-        door: Any = SimpleNamespace(code={taken.digest: have, **(others or {})}, needed=())
+        door: Any = SimpleNamespace(code={taken.digest: have, **(others or {})}, needed=Needed(at=0.0))
         cluster: Any = SimpleNamespace()
         taken.bring(context, door, cluster, ["gpu2"])
         return taken.digest
@@ -630,3 +630,22 @@ def test_a_head_that_fetched_other_files_starts_no_run(web: Web, monkeypatch: py
     monkeypatch.setattr(shipping, "_ship_stored", no_ship)
     with pytest.raises(KitError, match="fetched different files"):
         web.bring()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_ship_that_waited_asks_the_head_again(answers: bool) -> None:
+    now = Needed(digests=("now",), at=2.0)
+    closed: list[bool] = []
+
+    def opened() -> None:
+        if not answers:
+            raise UnreachableError("no route to host")
+
+    another = SimpleNamespace(open=opened, needed=now, close=lambda *, ended: closed.append(ended))
+    door: Any = SimpleNamespace(needed=Needed(digests=("then",), at=1.0), another=lambda: another)
+    if answers:
+        assert shipping._listed_again(door) == now
+    else:
+        with pytest.raises(UnreachableError):
+            shipping._listed_again(door)
+    assert closed == [True]

@@ -139,10 +139,10 @@ class Stored:
 
         # A pack with nothing but the snapshot's name: a host that lacks the snapshot refuses it.
         name = Snapshot(folder=Path("/"), manifest=EMPTY, digest=self.digest, files=0, size=0, git=None)
-        failures, without = shipped(context, name, EMPTY, cluster, lacking, needed=door.needed)
+        failures, without = shipped(context, name, EMPTY, cluster, lacking, door=door)
         raise_first(context, failures, lacking)
         holder = next((host for host in with_head(context, lacking) if host not in without), None)
-        if without and not (holder and from_host(context, self.digest, holder, cluster, without, needed=door.needed)):
+        if without and not (holder and from_host(context, self.digest, holder, cluster, without, door=door)):
             source, snapshot = self._rebuilt(context, without)
             bring_taken(context, door, source, snapshot, cluster=cluster, hosts=without, sure=True)
 

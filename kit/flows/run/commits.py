@@ -105,12 +105,12 @@ def _bring_gathered(
         # The newest snapshot that all of them have.
         others = {name: have for name, have in (door.code or {}).items() if name != snapshot.digest}
         base = next((name for name, have in others.items() if {head, *lacking} <= set(have)), None)
-        return from_host(context, snapshot.digest, head, cluster, lacking, base=base, needed=door.needed)
+        return from_host(context, snapshot.digest, head, cluster, lacking, base=base, door=door)
     from kit.remote.ship.porter.manifest import EMPTY  # noqa: PLC0415
 
     # A pack with nothing but the snapshot's name: the head writes down that it has it.
     name = replace(snapshot, manifest=EMPTY)
-    failures, without = shipped(context, name, EMPTY, cluster, lacking, needed=door.needed)
+    failures, without = shipped(context, name, EMPTY, cluster, lacking, door=door)
     raise_first(context, failures, lacking)
     return not without
 

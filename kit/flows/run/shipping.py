@@ -12,7 +12,7 @@ from kit.errors import KitError, NotReadyError, StepError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.model import names
-from kit.model.code import Snapshot
+from kit.model.code import Needed, Snapshot
 from kit.model.launch import ClusterRecord
 from kit.remote.run.door import Door
 
@@ -48,11 +48,11 @@ def bring(
     base = next(filter(None, map(recall, shared)), None)
     head = context.inventory.head.name
     is_far = base is None and snapshot.size > LITTLE and head not in lacking and not sure
-    if is_far and from_host(context, snapshot.digest, head, cluster, lacking, needed=door.needed):
+    if is_far and from_host(context, snapshot.digest, head, cluster, lacking, door=door):
         return
-    failures, without = shipped(context, snapshot, base, cluster, lacking, needed=door.needed)
+    failures, without = shipped(context, snapshot, base, cluster, lacking, door=door)
     if without and not failures:
-        failures, _ = shipped(context, snapshot, None, cluster, without, needed=door.needed)
+        failures, _ = shipped(context, snapshot, None, cluster, without, door=door)
     raise_first(context, failures, lacking)
 
 
@@ -79,7 +79,7 @@ def from_host(
     hosts: Sequence[str],
     *,
     base: str | None = None,
-    needed: Sequence[str],
+    door: Door,
 ) -> bool:
     """Bring the snapshot from the store of the host `holder` to `hosts`. Return False if it does not give it.
 
@@ -89,16 +89,16 @@ def from_host(
     from kit.remote.ship.faults import BaseMissingError  # noqa: PLC0415
 
     try:
-        failures = _ship_stored(context, digest, holder, cluster, hosts, base=base, keep=needed).failures
+        failures = _ship_stored(context, digest, holder, cluster, hosts, base=base, door=door).failures
     except StepError as error:
         if base is None:
             text, hint = f"{holder} {error.message}", "kit looks for the code on this machine"
             context.reporter.report(Warned(text=text, hint=hint))
             return False
-        return from_host(context, digest, holder, cluster, hosts, needed=needed)
+        return from_host(context, digest, holder, cluster, hosts, door=door)
     without = [host for host, error in failures.items() if isinstance(error, BaseMissingError)]
     raise_first(context, {host: error for host, error in failures.items() if host not in without}, hosts)
-    return not without or from_host(context, digest, holder, cluster, without, needed=needed)
+    return not without or from_host(context, digest, holder, cluster, without, door=door)
 
 
 def shipped(
@@ -108,14 +108,14 @@ def shipped(
     cluster: ClusterRecord,
     hosts: Sequence[str],
     *,
-    needed: Sequence[str],
+    door: Door,
 ) -> tuple[dict[str, KitError], list[str]]:
-    """Send a pack. Return the hosts that failed, and those that lack its base. `needed`: snapshots that others need."""
+    """Send a pack. Return the hosts that failed, and those that lack its base."""
     from kit.remote.ship.faults import BaseMissingError  # noqa: PLC0415
 
     # The head writes down who has the snapshot, so it is always asked.
     targets = with_head(context, hosts)
-    failures = _ship(context, snapshot, base, cluster, targets, keep=needed).failures
+    failures = _ship(context, snapshot, base, cluster, targets, door=door).failures
     without = [host for host, error in failures.items() if isinstance(error, BaseMissingError)]
     return {host: error for host, error in failures.items() if host not in without}, without
 
@@ -127,7 +127,7 @@ def _ship(
     cluster: ClusterRecord,
     hosts: Sequence[str],
     *,
-    keep: Sequence[str],
+    door: Door,
 ) -> Shipped:
     from kit.remote.ship.broadcast import ship_code  # noqa: PLC0415
     from kit.remote.ship.packs import PackSpool  # noqa: PLC0415
@@ -139,7 +139,8 @@ def _ship(
         targets=_targets(context, cluster, hosts),
         confirm=context.inventory.head.name,
         reporter=context.reporter,
-        keep=keep,
+        needed=door.needed,
+        renewed=lambda: _listed_again(door),
     )
 
 
@@ -151,7 +152,7 @@ def _ship_stored(
     hosts: Sequence[str],
     *,
     base: str | None,
-    keep: Sequence[str],
+    door: Door,
 ) -> Shipped:
     from kit.remote.ship.broadcast import ship_stored  # noqa: PLC0415
 
@@ -168,8 +169,19 @@ def _ship_stored(
         confirm=head,
         reporter=context.reporter,
         base=base,
-        keep=keep,
+        needed=door.needed,
+        renewed=lambda: _listed_again(door),
     )
+
+
+def _listed_again(door: Door) -> Needed:
+    """Return which snapshots runs need now. Raises UnreachableError."""
+    another = door.another()
+    try:
+        another.open()
+        return another.needed
+    finally:
+        another.close(ended=True)
 
 
 def store_of(cluster: str) -> str:

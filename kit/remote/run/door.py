@@ -19,6 +19,7 @@ from typing import IO, Any
 from kit.errors import KitError, NotReadyError, UnreachableError
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, convert, decode, other_version
+from kit.model.code import Needed
 from kit.model.host import Login
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
@@ -65,7 +66,7 @@ class Door:
 
     `open` sets `record` (the text of cluster.json), `living` (running runs), and `code`: the digests of the snapshots
     of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows no code.
-    `needed` are the digests of those that living or waiting runs need.
+    `needed` are those that living or waiting runs need.
     `waiting` is how many runs wait in line, and `cordons` has the cordoned hosts (kit.plan.queue.answers); both are
     None if its launcher knows no line. `reserved` is what is reserved for the first in line, or None.
     """
@@ -79,12 +80,13 @@ class Door:
         self._closed = threading.Event()
         self._hello: Mapping[str, Any] = {}
         self._attempts = Attempts(head)
+        self._asked_at = 0.0
         self.record = ""
         # Whether the launcher passes standard input on to rank 0.
         self.takes_stdin = False
         self.living: tuple[Mapping[str, Any], ...] = ()
         self.code: Mapping[str, Sequence[str]] | None = None
-        self.needed: Sequence[str] = ()
+        self.needed = Needed(at=0.0)
         self.waiting: int | None = None
         self.cordons: Mapping[str, Any] | None = None
         self.reserved: Mapping[str, Any] | None = None
@@ -101,6 +103,7 @@ class Door:
     def start(self) -> None:
         """Start to connect, and return at once."""
         self._attempts.begin(self._head)
+        self._asked_at = time.time()
         argv = openssh_argv(self._head, options=KEEP_ALIVE, sharing="make")
         command = as_root(in_node(self._container, LAUNCHER, interactive=True))
         # Ctrl-C must not reach ssh: kit asks the run to stop, and waits until it has ended.
@@ -127,7 +130,7 @@ class Door:
         with answer_of(self.host, "the first line of its launcher"):
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
-        self.needed = hello.needed
+        self.needed = Needed(digests=hello.needed, at=self._asked_at)
         self.waiting, self.cordons, self.reserved = hello.waiting, hello.cordons, hello.reserved
 
     def _reached(self, *, patient: bool) -> Completed:

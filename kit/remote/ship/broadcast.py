@@ -27,10 +27,12 @@ from kit.remote.ship.porters import Porter
 from kit.remote.ship.progress import Progress
 from kit.remote.ship.reports import Report
 from kit.remote.ship.result import Shipped, went
+from kit.remote.ship.turn import Turn
 from kit.remote.ssh import open_files
 from kit.remote.ssh.openssh import SSH_FAILED
 
 if TYPE_CHECKING:
+    from kit.model.code import Needed
     from kit.remote.ship.packs import PackSpool
 
 # A porter reports something every two seconds.
@@ -73,16 +75,17 @@ def ship_code(
     targets: Sequence[Target],
     confirm: str,
     reporter: Reporter,
-    keep: Sequence[str] = (),
+    needed: Needed,
+    renewed: Callable[[], Needed],
 ) -> Shipped:
     """Bring the pack of `spool` to every target, into the folder `store` of its VM. If a host fails, the others go on.
 
     The host `confirm` then writes down which hosts have the code. A host that lacks the pack's base fails with
-    BaseMissingError. Hosts keep the snapshots `keep`, given by their digests, when they remove old ones.
+    BaseMissingError. Hosts keep the snapshots `needed` when they remove old ones. `renewed` lists those of now, for
+    a ship that had to wait.
     """
-    with closing(
-        _Ship(owner, targets, reporter, cargo=code_cargo(spool, store, keep), confirm=confirm, store=store)
-    ) as this_ship:
+    turn = Turn(head=confirm, store=store, needed=needed, renewed=renewed)
+    with closing(_Ship(owner, targets, reporter, cargo=code_cargo(spool, store), turn=turn)) as this_ship:
         return this_ship.run()
 
 
@@ -96,17 +99,17 @@ def ship_stored(
     confirm: str,
     reporter: Reporter,
     base: str | None = None,
-    keep: Sequence[str] = (),
+    needed: Needed,
+    renewed: Callable[[], Needed],
 ) -> Shipped:
     """Bring the snapshot `digest` from the store of the host `source` to every target, as `ship_code` does.
 
     No byte of it comes from this machine. Targets have the snapshot `base`. Raises StepError if the source does not
     give it.
     """
-    there = CodeThere(digest=digest, store=store, base=base, keep=keep)
-    with closing(
-        _Ship(owner, targets, reporter, there=there, source=source, confirm=confirm, store=store)
-    ) as this_ship:
+    there = CodeThere(digest=digest, store=store, base=base)
+    turn = Turn(head=confirm, store=store, needed=needed, renewed=renewed)
+    with closing(_Ship(owner, targets, reporter, there=there, source=source, turn=turn)) as this_ship:
         return this_ship.run()
 
 
@@ -120,8 +123,7 @@ class _Ship:
         there: There | None = None,
         source: Target | None = None,
         cargo: Cargo | None = None,
-        confirm: str = "",
-        store: str = "",
+        turn: Turn | None = None,
     ) -> None:
         # Without a source, this machine has the image.
         self._there = there
@@ -131,9 +133,9 @@ class _Ship:
         self._heard: queue.Queue[_Heard] = queue.Queue(_WAITING)
         self._lanes = [Lane(target) for target in targets]
         self._source = Lane(source) if source else None
-        # Where a ship of code takes its turn. An image has no head.
-        self._head = next((lane for lane in self._all() if lane.host == confirm), None)
-        self._store = store
+        # The lane where a ship of code takes its turn.
+        self._turn = turn
+        self._head = next((lane for lane in self._all() if turn and lane.host == turn.head), None)
         self._cargo = cargo
         self._words = cargo.words if cargo else there.words if there else IMAGE
         # The hosts in the order in which they pass layers on.
@@ -171,6 +173,8 @@ class _Ship:
             return self._shipped()
         self._progress.begin(self.cargo.sizes)
         self._connect(bulk=self.cargo.bulk)
+        if self._turn and self._head and self._head.waited:
+            self._turn.renew()
         for lane in self._all():
             if not lane.failed:
                 self._begin(lane, bulk=self.cargo.bulk)
@@ -194,8 +198,8 @@ class _Ship:
         return head is self._source or self._until_in_turn(lambda: head.entered)
 
     def _take_turn(self, head: Lane) -> None:
-        assert head.porter is not None  # noqa: S101
-        head.porter.order(op="enter", store=self._store)
+        if head.porter and self._turn:
+            head.porter.order(op="enter", store=self._turn.store)
 
     def _until_in_turn(self, reached: Callable[[], bool]) -> bool:
         """Wait, and return whether it was reached before this ship lost its turn. Without the head, no run starts."""
@@ -222,6 +226,7 @@ class _Ship:
         lane.porter.order(
             op="begin",
             **{**self.cargo.order, **(self._there.question if self._there and lane is self._source else {})},
+            **(self._turn.order(time.time()) if self._turn else {}),
             owner=self._owner,
             # A single host passes nothing on, so it does not listen.
             listen=lane.target.address if len(self._all()) > 1 else None,
@@ -358,6 +363,7 @@ class _Ship:
                 raise OddAnswer("it needs layers of something else")
             lane.need, lane.port, lane.held = report.ready.need, report.ready.port, report.ready.held
         elif report.waits:
+            lane.waited = True
             self._progress.say(lane, self._words.waiting)
         elif report.entered:
             lane.entered = True

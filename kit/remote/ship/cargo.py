@@ -70,14 +70,12 @@ class ImageThere(Struct, frozen=True, kw_only=True):
 class CodeThere(Struct, frozen=True, kw_only=True):
     """A snapshot in the folder `store` of another host. `question` is as of an image.
 
-    All hosts have the snapshot `base`, so that only what differs from it goes; None: everything goes. Hosts keep the
-    snapshots `keep` when they remove old ones.
+    All hosts have the snapshot `base`, so that only what differs from it goes; None: everything goes.
     """
 
     digest: str
     store: str
     base: str | None = None
-    keep: Sequence[str] = ()
 
     @property
     def words(self) -> Words:
@@ -93,7 +91,7 @@ class CodeThere(Struct, frozen=True, kw_only=True):
 
     @property
     def question(self) -> Mapping[str, Any]:
-        return {"code": {"digest": self.digest, "base": self.base, "store": self.store, "keep": list(self.keep)}}
+        return {"code": {"digest": self.digest, "base": self.base, "store": self.store}}
 
     def cargo(self, report: Report) -> Cargo | None:
         """Return the code as cargo, if this report answers the question. Raises OddAnswer."""
@@ -131,14 +129,11 @@ def most_bytes(sizes: Sequence[int], whole: int) -> int:
     return min(2 * max(sum(sizes), whole) + _TARS, MOST_SIZE)
 
 
-def code_cargo(spool: PackSpool, store: str, keep: Sequence[str] = ()) -> Cargo:
-    """Return a pack of code as cargo. Porters unpack it into the folder `store` of their VM.
-
-    They do not remove the snapshots `keep`, given by their digests, when older ones go.
-    """
+def code_cargo(spool: PackSpool, store: str) -> Cargo:
+    """Return a pack of code as cargo. Porters unpack it into the folder `store` of their VM."""
     pack = spool.pack
     order: dict[str, Any] = {
-        "code": {"digest": pack.digest, "base": pack.base, "store": store, "keep": list(keep)},
+        "code": {"digest": pack.digest, "base": pack.base, "store": store},
         "layers": [pack.sha256],
     }
     order["most"] = pack.size

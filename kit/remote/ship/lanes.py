@@ -26,9 +26,10 @@ class Lane:
         self.target = target
         self.host = target.login.host
         self.porter: Porter | None = None
-        # Whether its porter has its order to begin, has its turn (at the head), and has ended or was killed.
+        # Whether its porter has its order to begin, its turn (on the head), had to wait, and has ended or was killed.
         self.begun = False
         self.entered = False
+        self.waited = False
         self.gone = False
         # Each layer that it needs, with the bytes that it has; None until its porter has reported them.
         self.need: dict[str, int] | None = None

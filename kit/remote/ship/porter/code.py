@@ -15,9 +15,11 @@ from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple
 
 from . import delta, manifest, names
 from .layers import Layers
-from .store import Store
+from .store import Needed, Store
 
 FOLDER = "incoming"
+# Longer than an order is on its way (START_S of broadcast.py), and than from the end of a ship to the begin of its run.
+MARGIN_S = 120.0
 _CHUNK = 1 << 20
 _SIZE = re.compile("[0-9]{1,18}")
 
@@ -34,12 +36,12 @@ class Refused(Exception):
 
 
 class Cargo:
-    """The code of one ship. Its order is {"digest", "base", "store", "keep"}; its only layer is the pack.
+    """The code of one ship. Its order is {"digest", "base", "store"}; its only layer is the pack.
 
-    `keep`: digests of snapshots that runs need, so they stay, however old they are.
+    `needed` are the snapshots that runs need, so they stay, however old they are. By default, all stay.
     """
 
-    def __init__(self, order: Dict[str, Any], layers: List[Any]) -> None:
+    def __init__(self, order: Dict[str, Any], layers: List[Any], needed: Optional[Needed] = None) -> None:
         self.chain = [names.digest(layer) for layer in layers]
         self.loaded = 0
         self._digest = _digest(order["digest"])
@@ -47,7 +49,7 @@ class Cargo:
         self._store = Store(str(order["store"]))
         # How many bytes of files the pack has brought, or None if the snapshot was here.
         self._added: Optional[int] = None
-        self._keep = {self._digest, *(_digest(name) for name in order.get("keep") or ())}
+        self._needed = (needed or Needed()).also(self._digest)
         self.folder = names.below(self._store.folder, FOLDER)
 
     def held(self) -> int:
@@ -62,7 +64,7 @@ class Cargo:
 
     def make_room(self, size: int) -> None:
         """Remove old snapshots if this disk is too full for a pack of `size` bytes and the files in it."""
-        self._store.make_room(self._keep | {self._base}, 2 * size)
+        self._store.make_room(self._needed.also(self._base), 2 * size)
 
     def load(self, layers: Layers) -> float:
         """Unpack the pack when it is whole. Return the seconds that it took."""
@@ -74,7 +76,7 @@ class Cargo:
         with open(layers.path(self.chain[0]), "rb") as pack:
             self._unpack(pack)
         self.loaded = 1
-        self._store.prune(self._keep, added=self._added or 0)
+        self._store.prune(self._needed, added=self._added or 0)
         return time.monotonic() - start
 
     def pack(self) -> Tuple[str, int]:
@@ -136,7 +138,7 @@ class Cargo:
         """Write down, on the head, which hosts have the snapshot. A head that gave it took no pack, and prunes now."""
         self._store.confirm(self._digest, hosts)
         if self._added is None:
-            self._store.prune(self._keep)
+            self._store.prune(self._needed)
 
     def _unpack(self, pack: BinaryIO) -> None:
         head = _head(pack.readline(4096))
@@ -177,6 +179,14 @@ class Cargo:
         if seen.hexdigest() != digest:
             raise Refused("code", "the pack has wrong bytes for {}".format(digest[:12]))
         self._store.add_object(partial, digest)
+
+
+def needed(order: Dict[str, Any], now: float) -> Needed:
+    """Return what an order's {"digests", "age_s"} names: a list of the head, so many seconds old when the order went.
+
+    `now` is the time of this host's clock, when it got the order.
+    """
+    return Needed(frozenset(_digest(name) for name in order["digests"]), now - float(order["age_s"]) - MARGIN_S)
 
 
 def _digest(word: str) -> str:

@@ -4,9 +4,9 @@ Both are lines of JSON. The first order is {"op": "begin", "image", "config", "l
 "certificate", "key", "source", "most"}; all layers have at most as many bytes as `most`. Its answer is
 {"ready": {"port", "need": {layer: bytes that are here}, "held"}}. {"op": "inspect", "image"} may come before; its
 answer is {"inspected"}. To bring code and not an image, both orders have "code" (porter.code) in place of "image" and
-"config"; the answer to "inspect" is then {"packed": {"sha256", "size"}}: the pack of the snapshot in this host's
-store, which is the only layer. {"op": "enter", "store"} may come before both, on the head: wait until no other ship of
-code runs here, as long as that takes. Its answer is {"entered": true}. Then:
+"config", and "begin" also has "needed" (`code.needed`); the answer to "inspect" is then {"packed": {"sha256", "size"}}:
+the pack of the snapshot in this host's store, which is the only layer. {"op": "enter", "store"} may come before both,
+on the head: wait until no other ship of code runs here, as long as that takes. Its answer is {"entered": true}. Then:
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
@@ -185,7 +185,8 @@ class Porter:
     def _begin(self, order: Dict[str, Any]) -> None:
         self._owner = str(order["owner"])
         if "code" in order:
-            self._cargo = code.Cargo(order["code"], order["layers"])
+            needed = code.needed(order["needed"], time.time())
+            self._cargo = code.Cargo(order["code"], order["layers"], needed)
         else:
             self._cargo = image.Cargo(order, self._engine)
         folder = self._cargo.folder

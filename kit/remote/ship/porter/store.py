@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import os
 import time
-from typing import Dict, List, Set
+from typing import Dict, FrozenSet, List, NamedTuple, Set
 
 from . import manifest, names
 
@@ -25,6 +25,25 @@ LEAST = 4
 # Bytes are not counted after less than this, so that an edit of a large folder arrives soon: MOST of these are little.
 LITTLE = 1 << 20
 UPTIME = "/proc/uptime"
+
+
+class Needed(NamedTuple):
+    """The snapshots that runs need, by a list of the head.
+
+    A run that began after the list was made needs another one, which came or was used at the time `since` or later.
+    Times are seconds of this host's clock. By default, nobody knows what runs need.
+    """
+
+    digests: FrozenSet[str] = frozenset()
+    since: float = 0.0
+
+    def also(self, digest: str) -> "Needed":
+        return self._replace(digests=self.digests | {digest})
+
+    def of(self, used: Dict[str, float], now: float) -> Set[str]:
+        """Return which of these snapshots must stay. `used` has the time when each one came or was last used."""
+        # A time that is still to come is from a clock that was wrong then.
+        return {name for name, at in used.items() if name in self.digests or self.since <= at <= now}
 
 
 class Store:
@@ -113,36 +132,38 @@ class Store:
             hosts = sorted(set(hosts) | set(file.read().split()))
         _write(path, "".join(host + "\n" for host in hosts).encode())
 
-    def prune(self, keep: Set[str], *, added: int = LITTLE) -> None:
+    def prune(self, needed: Needed, *, added: int = LITTLE) -> None:
         """Remove the oldest snapshots without those that runs need, and the objects that no other one has.
 
         `added`: how many bytes of files have come since the last time.
         """
-        if len(self._by_age()) > MOST or (added >= LITTLE and self._bytes() > MOST_BYTES):
-            self._thin(keep, KEPT_BYTES)
+        if len(self._used()) > MOST or (added >= LITTLE and self._bytes() > MOST_BYTES):
+            self._thin(needed, KEPT_BYTES)
 
-    def make_room(self, keep: Set[str], size: int) -> None:
+    def make_room(self, needed: Needed, size: int) -> None:
         """Remove what `prune` may remove if this disk has less room than `size` bytes. The newest snapshots stay."""
         disk = os.statvfs(self.folder)
         if disk.f_bavail * disk.f_frsize < size:
-            self._thin(keep, 0)
+            self._thin(needed, 0)
 
-    def _by_age(self) -> List[str]:
-        """Return the snapshots that are here, the oldest first."""
+    def _used(self) -> Dict[str, float]:
+        """Return the snapshots that are here, and when each one came or was last used."""
         folder = names.below(self.folder, "manifests")
         try:
-            return sorted(os.listdir(folder), key=lambda name: os.stat(names.below(folder, name)).st_mtime)
+            return {name: os.stat(names.below(folder, name)).st_mtime for name in os.listdir(folder)}
         except FileNotFoundError:
-            return []
+            return {}
 
     def _bytes(self) -> int:
         """Return how many bytes all objects have."""
         paths = os.walk(names.below(self.folder, "objects"))
         return sum(os.stat(names.below(path, name)).st_size for path, _, files in paths for name in files)
 
-    def _thin(self, keep: Set[str], most_bytes: int) -> None:
+    def _thin(self, needed: Needed, most_bytes: int) -> None:
         """Let the oldest snapshots go until the others have no more than KEPT and `most_bytes`, if enough may go."""
-        by_age = self._by_age()
+        used_at = self._used()
+        by_age = sorted(used_at, key=lambda name: used_at[name])
+        keep = needed.of(used_at, time.time())
         # A run that waits in line may need a snapshot that is older than those of all runs since.
         unneeded = [name for name in by_age if name not in keep]
         gone = set(unneeded[: max(0, len(by_age) - KEPT)])

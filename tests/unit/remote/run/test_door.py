@@ -105,6 +105,15 @@ class TestAgainstTheLauncher:
         first.stop(grace=0.0)
         first.story()
 
+    def test_the_list_of_needed_snapshots_is_no_older_than_it_says(self, local: Door, head: Head) -> None:
+        before = time.time()
+        local.start()
+        asked = time.time()
+        local.open()
+        assert before <= local.needed.at <= asked
+        local.close()
+        head.nothing_left()
+
     def test_one_that_is_abandoned_ends(self, local: Door, head: Head) -> None:
         local.start()
         local.close()

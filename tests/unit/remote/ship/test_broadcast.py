@@ -15,6 +15,7 @@ import pytest
 from kit.errors import ImageError, KitError, StepError, UnreachableError
 from kit.events import Note
 from kit.model.answer import OddAnswer
+from kit.model.code import Needed
 from kit.model.host import Login
 from kit.remote.ship import broadcast as module
 from kit.remote.ship import reports, spool
@@ -24,6 +25,7 @@ from kit.remote.ship.faults import CODE
 from kit.remote.ship.lanes import Target
 from kit.remote.ship.reports import Report
 from kit.remote.ship.result import Shipped
+from kit.remote.ship.turn import Turn
 from tests.fakes.reporter import Remembering
 
 LONG = 30.0
@@ -237,7 +239,9 @@ def test_all_hosts_have_a_connection_at_a_time(world: World, monkeypatch: pytest
 def little(world: World, *hosts: str, confirm: str = "") -> Shipped:
     cargo = Cargo(words=CODE, order={"layers": CHAIN, "most": 9}, sizes=(9,), bulk=False)
     targets = [target(host) for host in hosts]
-    with closing(module._Ship("mine", targets, world.reporter, cargo=cargo, confirm=confirm)) as this_ship:
+    listed = Needed(at=0.0)
+    turn = Turn(head=confirm, store="code", needed=listed, renewed=lambda: listed)
+    with closing(module._Ship("mine", targets, world.reporter, cargo=cargo, turn=turn)) as this_ship:
         return this_ship.run()
 
 

@@ -5,11 +5,13 @@ What ssh would start on a VM is started here.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ import pytest
 
 from kit.errors import StepError
 from kit.events import HostStep, Note
-from kit.model.code import Snapshot
+from kit.model.code import Needed, Snapshot
 from kit.model.host import Login
 from kit.model.text import size
 from kit.model.values import replace
@@ -55,6 +57,14 @@ class Cluster:
         (self.code / "lib").mkdir()
         (self.code / "lib" / "net.py").write_text("layers = 3\n")
         self.reporter = Remembering()
+        # What runs need, by the list of before a ship waits, and by that of afterwards.
+        self.needed = Needed(at=time.time())
+        self.needed_now = Needed(at=time.time())
+        self.lists = 0
+
+    def _renewed(self) -> Needed:
+        self.lists += 1
+        return self.needed_now
 
     def store(self, host: str) -> Path:
         return self.folder / host / "code"
@@ -67,6 +77,8 @@ class Cluster:
             targets=[target(name) for name in hosts],
             confirm="head",
             reporter=self.reporter,
+            needed=self.needed,
+            renewed=self._renewed,
         )
 
     def ship_from(
@@ -81,6 +93,8 @@ class Cluster:
             targets=[target(name) for name in hosts],
             confirm="head",
             reporter=self.reporter,
+            needed=self.needed,
+            renewed=self._renewed,
         )
 
     def has(self, host: str, snapshot: Snapshot) -> bool:
@@ -187,6 +201,39 @@ def test_a_ship_from_a_worker_takes_its_turn_at_the_head_first(
         assert [ship.result(60).failures for ship in ships] == [{}, {}]
     assert all(cluster.has(host, newer) for host in HOSTS)
     assert cluster.confirmed(snapshot) == cluster.confirmed(newer) == sorted(HOSTS)
+
+
+def test_a_ship_that_waited_keeps_what_runs_need_by_now(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run gets its code meanwhile, another one finds it there, and the code of a third one is needed no more."""
+    monkeypatch.setattr(progress, "SHORT_S", 0.0)
+
+    def version(number: int) -> Snapshot:
+        (cluster.code / "train.py").write_text(f"print({number})\n")
+        return take(cluster.code)
+
+    # More than hosts keep, and all of them older than the list.
+    old = [version(number) for number in range(70)]
+    for snapshot in old:
+        manifests = cluster.store("head") / "manifests"
+        manifests.mkdir(parents=True, exist_ok=True)
+        (manifests / snapshot.digest).write_bytes(snapshot.manifest)
+        os.utime(manifests / snapshot.digest, (1, 1))
+    unneeded, there, came, last = old[0], old[1], old[2], version(71)
+    cluster.needed_now = Needed(digests=(there.digest,), at=time.time())
+    waits = HostStep(host="head", text="waiting: another run sends code here", fraction=None)
+    with ThreadPoolExecutor() as pool, first_ship(cluster) as first:
+        second = pool.submit(cluster.ship, last, None, ("head",))
+        until(lambda: waits in cluster.reporter.events)
+        os.utime(manifests / came.digest)
+        first.release()
+        assert not second.result(60).failures
+    assert cluster.lists == 1
+    left = {path.name for path in manifests.iterdir()}
+    assert {there.digest, came.digest, last.digest} < left
+    assert unneeded.digest not in left
+    # One that did not wait believes the first list.
+    cluster.ship(last, hosts=("head",))
+    assert cluster.lists == 1
 
 
 def test_a_change_is_all_that_is_sent(cluster: Cluster) -> None:

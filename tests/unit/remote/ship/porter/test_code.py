@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,6 +69,10 @@ def pack_of(tree: Tree, base: Tree | None = None, **head: Any) -> bytes:
     )
 
 
+def needed(keep: Sequence[str], *, since: float = math.inf) -> stores.Needed:
+    return stores.Needed(frozenset(keep), since)
+
+
 class Host:
     """A VM's store, and the folder of runs in its container."""
 
@@ -74,8 +80,8 @@ class Host:
         self.store, self.runs = folder / "code", folder / "var" / "runs"
 
     def take(self, pack: bytes, digest: str, base: str | None = None, keep: Sequence[str] = ()) -> code.Cargo:
-        order = {"digest": digest, "base": base, "store": str(self.store), "keep": keep}
-        cargo = code.Cargo(order, [sha(pack)])
+        order = {"digest": digest, "base": base, "store": str(self.store)}
+        cargo = code.Cargo(order, [sha(pack)], needed(keep))
         cargo.held()
         layers = Layers(cargo.folder)
         (Path(cargo.folder) / "incoming-1").write_bytes(pack)
@@ -356,17 +362,17 @@ def test_old_snapshots_of_large_files_go(host: Host, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(stores, "MOST_BYTES", 400)
     monkeypatch.setattr(stores, "KEPT_BYTES", 250)
     monkeypatch.setattr(stores, "LEAST", 2)
-    needed = sha(manifest_of(large(1)))
-    digests = take_large(host, 1, 2, 3, 4, 5, 6, keep=[needed])
+    oldest = sha(manifest_of(large(1)))
+    digests = take_large(host, 1, 2, 3, 4, 5, 6, keep=[oldest])
     # Little has come each time.
     assert len(names_in(host.store / "manifests")) == 6
     monkeypatch.setattr(stores, "LITTLE", 1)
-    digests += take_large(host, 7, keep=[needed])
+    digests += take_large(host, 7, keep=[oldest])
     # A run needs the first one, and the newest ones stay, though these three have more bytes than a host keeps.
-    assert names_in(host.store / "manifests") == sorted([needed, *digests[-2:]])
-    assert names_in(host.store / "confirmed") == sorted([needed, *digests[-2:]])
+    assert names_in(host.store / "manifests") == sorted([oldest, *digests[-2:]])
+    assert names_in(host.store / "confirmed") == sorted([oldest, *digests[-2:]])
     assert sum(path.is_file() for path in (host.store / "objects").rglob("*")) == 4
-    assert tree_of(host.seed("r1", needed)) == large(1)
+    assert tree_of(host.seed("r1", oldest)) == large(1)
     # When no run needs it, it goes as the oldest.
     monkeypatch.setattr(stores, "LEAST", 1)
     digests += take_large(host, 8)
@@ -376,8 +382,8 @@ def test_old_snapshots_of_large_files_go(host: Host, monkeypatch: pytest.MonkeyP
 def test_a_disk_without_room_for_a_pack_keeps_only_new_snapshots(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "LEAST", 1)
     digests = take_large(host, 1, 2, 3, 4, 5)
-    order = {"digest": "f" * 64, "base": digests[1], "store": str(host.store), "keep": digests[:1]}
-    cargo = code.Cargo(order, ["e" * 64])
+    order = {"digest": "f" * 64, "base": digests[1], "store": str(host.store)}
+    cargo = code.Cargo(order, ["e" * 64], needed(digests[:1]))
     cargo.make_room(1)
     assert names_in(host.store / "manifests") == sorted(digests)
     free = SimpleNamespace(f_bavail=3, f_frsize=100)
@@ -388,6 +394,41 @@ def test_a_disk_without_room_for_a_pack_keeps_only_new_snapshots(host: Host, mon
     # What a run needs, the base of what comes, and the newest.
     assert names_in(host.store / "manifests") == sorted([digests[0], digests[1], digests[4]])
     assert tree_of(host.seed("r1", digests[4])) == large(5)
+
+
+def test_what_came_after_the_list_of_needed_snapshots_stays() -> None:
+    """A run that began since may need it."""
+    used = {"needed": 1.0, "old": 9.0, "then": 10.0, "since": 11.0, "now": 20.0, "of a wrong clock": 21.0}
+    assert needed(["needed", "gone"], since=10.0).of(used, 20.0) == {"needed", "then", "since", "now"}
+    # Nobody knows what runs need.
+    assert stores.Needed().of(used, 20.0) == used.keys() - {"of a wrong clock"}
+
+
+def test_a_list_is_as_old_as_its_order_says_and_its_way_here_took() -> None:
+    order = {"digests": ["a" * 64], "age_s": 600.0}
+    assert code.needed(order, 10_000.0) == needed(["a" * 64], since=10_000.0 - 600.0 - code.MARGIN_S)
+    with pytest.raises(code.Refused, match="not a digest"):
+        code.needed({"digests": ["../../../etc/passwd"], "age_s": 0.0}, 1.0)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_ship_that_waited_removes_nothing_that_came_meanwhile(
+    host: Host, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    monkeypatch.setattr(stores, "MOST", 3)
+    monkeypatch.setattr(stores, "KEPT", 1)
+    monkeypatch.setattr(stores, "LEAST", 1)
+    monkeypatch.setattr(time, "time", lambda: 100.0)
+    digests = take_large(host, 1, 2, 3)
+    order = {"digest": "f" * 64, "base": None, "store": str(host.store)}
+    cargo = code.Cargo(order, ["e" * 64], needed([], since=2.0))
+    if is_full:
+        monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=1))
+        cargo.make_room(1)
+    else:
+        monkeypatch.setattr(stores, "MOST", 2)
+        cargo.confirm([])
+    assert names_in(host.store / "manifests") == sorted(digests[1:])
 
 
 def test_a_store_gives_what_it_took(host: Host, tmp_path: Path) -> None:

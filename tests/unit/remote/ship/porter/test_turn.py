@@ -37,8 +37,9 @@ def test_the_next_waits_until_the_one_before_has_ended(start: Callable[[], Sent]
     second.order(op="enter", store=store)
     assert second.until("waits") == {"waits": True}
     # The pack's base is not here. A porter that has failed keeps the turn, because its ship goes on elsewhere.
-    code = {"digest": NAME, "base": BASE, "store": store, "keep": []}
-    words = {"code": code, "layers": [NAME], "most": 1, "owner": "mine", "listen": None}
+    code = {"digest": NAME, "base": BASE, "store": store}
+    needed = {"digests": [], "age_s": 0.0}
+    words = {"code": code, "needed": needed, "layers": [NAME], "most": 1, "owner": "mine", "listen": None}
     first.order(op="begin", **words, certificate=CERTIFICATE, key=KEY.reveal().decode())
     assert first.until("failed")["kind"] == "base"
     assert second.until("waits") == {"waits": True}
