@@ -411,11 +411,24 @@ class _Ship:
         if upstream is None:
             if self.cargo.spool:
                 self.cargo.spool.provide({layer for layer in wanted if not lane.received})
-            lane.porter.order(op="follow", turn=lane.turn)
+            self._follow_me(lane, lane.porter)
             return
         if upstream is self._source and upstream.porter:
             upstream.porter.order(op="fill", want=sorted(wanted))
         lane.porter.order(op="follow", turn=lane.turn, address=upstream.target.address, port=upstream.port)
+
+    def _follow_me(self, lane: Lane, porter: Porter) -> None:
+        """Order the lane to take layers from this machine.
+
+        If nothing of them is there, this machine knows the first question. It answers that of code at once: this saves
+        the round trip that the turn at the head costs.
+        """
+        need = dict(lane.need or {})
+        if self._turn is None or self.cargo.spool is None or lane.turn > 1 or any(need.values()):
+            porter.order(op="follow", turn=lane.turn)
+            return
+        porter.order(op="follow", turn=lane.turn, answered=need)
+        self._answer(lane, need, 1)
 
     def _answer(self, lane: Lane, need: dict[str, int], serial: int) -> None:
         """Send layers to the lane, whose upstream is this machine, until it has all or asks again.

@@ -10,7 +10,9 @@ on the head: wait until no other ship of code runs here, as long as that takes. 
 
     {"op": "follow", "address", "port", "turn"}   take layers from there
     {"op": "follow", "turn"}                      take them from the operator: {"ask": need, "serial"} goes out, and
-    {"op": "bytes", "count", "serial"}            that many bytes of frames follow; repeated until all have come
+    {"op": "bytes", "count", "serial"}            that many bytes of frames follow; repeated until all have come.
+                                                  With "answered": need, in the first of these orders, no "ask" goes
+                                                  out, and the bytes of serial 1 follow at once
     {"op": "fill", "want": [layers]}              take them out of this host's own engine, or of its pack
     {"op": "beat"}                                the operator is still there
     {"op": "confirm", "hosts": [names]}           write down which hosts have this code
@@ -242,7 +244,10 @@ class Porter:
         if "address" in order:
             self._fetcher.follow(turn, fetch.over_tls(str(order["address"]), int(order["port"]), self._tls))
         else:
-            self._fetcher.follow(turn, self._from_operator)
+            answered = order.get("answered")
+            # Its bytes are the next thing that comes, so there is a place for them now.
+            first = [self._from_operator(answered)] if answered else []
+            self._fetcher.follow(turn, lambda: first.pop() if first else self._from_operator())
 
     def _bytes(self, serial: int, data: bytes) -> None:
         current, pipe = self._pipe
@@ -252,12 +257,12 @@ class Porter:
             # Beats are queued behind these bytes.
             self._heard = time.monotonic()
 
-    def _from_operator(self) -> fetch.Streams:
+    def _from_operator(self, answered: Optional[Dict[str, int]] = None) -> fetch.Streams:
         pipe = Pipe()
         self._serial += 1
         # One assignment for both: no byte of an earlier answer gets into the new pipe.
         self._pipe = (self._serial, pipe)
-        asking = io.BufferedWriter(Ask(self.say, self._serial), buffer_size=1 << 24)
+        asking = io.BufferedWriter(Ask(self.say, self._serial, answered), buffer_size=1 << 24)
         return io.BufferedReader(pipe, 2 * wire.CHUNK), asking, pipe.end
 
     def _fill(self, wanted: Any) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import queue
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional
 
 from . import fetch, wire
 
@@ -55,15 +55,25 @@ class Pipe(io.RawIOBase):
 
 
 class Ask(io.RawIOBase):
-    """The other direction: send a request for layers to the operator, as a line."""
+    """The other direction: send a request for layers to the operator, as a line.
 
-    def __init__(self, say: Callable[[Dict[str, Any]], None], serial: int) -> None:
+    `answered` is the request that the operator has answered already, if any.
+    """
+
+    def __init__(
+        self, say: Callable[[Dict[str, Any]], None], serial: int, answered: Optional[Dict[str, int]] = None
+    ) -> None:
         self._say = say
         self._serial = serial
+        self._answered = answered
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._say({"ask": wire.read_line(io.BytesIO(bytes(data)))["need"], "serial": self._serial})
+        need = wire.read_line(io.BytesIO(bytes(data)))["need"]
+        if self._answered is None:
+            self._say({"ask": need, "serial": self._serial})
+        elif need != self._answered:
+            raise wire.Broken("the operator has answered another request")
         return len(data)

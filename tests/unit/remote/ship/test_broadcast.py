@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -236,8 +236,8 @@ def test_all_hosts_have_a_connection_at_a_time(world: World, monkeypatch: pytest
 # Little code goes over kept connections.
 
 
-def little(world: World, *hosts: str, confirm: str = "") -> Shipped:
-    cargo = Cargo(words=CODE, order={"layers": CHAIN, "most": 9}, sizes=(9,), bulk=False)
+def little(world: World, *hosts: str, confirm: str = "", spool: FakeSpool | None = None) -> Shipped:
+    cargo = Cargo(words=CODE, order={"layers": CHAIN, "most": 9}, sizes=(9,), bulk=False, spool=cast(Any, spool))
     targets = [target(host) for host in hosts]
     listed = Needed(at=0.0)
     turn = Turn(head=confirm, store="code", needed=listed, renewed=lambda: listed)
@@ -341,6 +341,40 @@ def test_a_head_that_has_only_its_turn_has_nothing_else_to_say(world: World, rep
     shipped = little(world, "head", "one", confirm="head")
     assert list(shipped.failures) == ["head"]
     assert world.porters["one"].orders == []
+
+
+@pytest.mark.parametrize("have", [0, 5])
+def test_the_first_question_for_code_is_answered_before_it_comes(world: World, have: int) -> None:
+    """Only what is there already is unknown here: its bytes may turn out to be wrong."""
+    made: type[FakeSpool] = type("Spool", (FakeSpool,), {"world": world})
+    spool = made(IMAGE, lambda _: None)
+    need = {CHAIN[0]: 0, CHAIN[1]: have}
+    world.need["one"] = need
+    questions: list[dict[str, int]] = []
+    answered = threading.Event()
+
+    def answer(need: dict[str, int], put: Callable[[bytes], None]) -> None:
+        questions.append(need)
+        put(b"frames")
+        answered.set()
+
+    world.answer = answer
+
+    def follows(porter: FakePorter, words: Words) -> None:
+        if words.get("answered") is None:
+            porter.hear(ask=need, serial=1)
+        assert porter.received == []
+        threading.Thread(target=lambda: answered.wait(LONG) and porter.done()).start()
+
+    world.behave["one"] = on("follow", follows)
+    # The head has everything.
+    world.need["head"] = {}
+    assert little(world, "head", "one", confirm="head", spool=spool).failures == {}
+    porter = world.porters["one"]
+    (follow,) = (words for words in porter.orders if words["op"] == "follow")
+    assert follow.get("answered") == (None if have else need)
+    assert porter.received == [(b"frames", 1)]
+    assert questions == [need]
 
 
 def test_a_new_connection_that_breaks_is_not_replaced(world: World) -> None:

@@ -136,6 +136,33 @@ def answer(porter: Sent, layers: Layers) -> int:
     return answering.count
 
 
+def test_the_operator_may_answer_before_the_first_question(
+    engine: FakeEngine, layers: Layers, sent: Callable[[], Sent]
+) -> None:
+    porter = sent()
+    porter.begin()
+    need = porter.until("ready")["ready"]["need"]
+    porter.order(op="follow", turn=1, answered=need)
+    send(need, Answering(porter, 1), whole(layers, BASE, MIDDLE, TOP))  # type: ignore[arg-type]
+    porter.until("done")
+    assert not any("ask" in message for message in porter.heard)
+    assert engine.chain(IMAGE) == CHAIN
+
+
+def test_a_porter_that_needs_something_else_than_was_answered_asks(
+    engine: FakeEngine, layers: Layers, sent: Callable[[], Sent]
+) -> None:
+    porter = sent()
+    porter.begin()
+    porter.until("ready")
+    porter.order(op="follow", turn=1, answered={CHAIN[0]: 0})
+    question = porter.until("ask")
+    assert (question["serial"], question["ask"]) == (2, dict.fromkeys(CHAIN, 0))
+    send(question["ask"], Answering(porter, 2), whole(layers, BASE, MIDDLE, TOP))  # type: ignore[arg-type]
+    porter.until("done")
+    assert engine.chain(IMAGE) == CHAIN
+
+
 def test_it_begins_takes_layers_in_and_goes(engine: FakeEngine, layers: Layers, sent: Callable[[], Sent]) -> None:
     porter = sent()
     porter.begin()
