@@ -198,7 +198,7 @@ def test_an_order_with_another_name_than_a_digest_is_refused(tmp_path: Path, nam
     with pytest.raises(names.BadName):
         code.Cargo({"digest": NAME, "base": None, "store": str(tmp_path)}, [name])
     with pytest.raises(code.Refused):
-        code.Cargo({"digest": NAME, "base": None, "store": str(tmp_path), "keep": [name]}, [NAME])
+        code.needed({"digests": [name], "age_s": 0.0}, 1.0)
     for wrong in ({"digest": name, "base": None}, {"digest": NAME, "base": name}):
         if name or wrong["base"] == name:
             with contextlib.suppress(code.Refused):
