@@ -1,28 +1,28 @@
 """Ships an image or code to many hosts: only what they lack, once over this machine's link, from host to host.
 
 A porter on each host (kit.remote.ship.porter) takes layers from the host before it, and passes them on while they come.
-This module decides in which order the hosts are, and what happens when one fails.
+This module leads a ship from its turn to its end. kit.remote.ship.chain decides which host takes layers from which.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kit.errors import KitError, StepError, UnreachableError
+from kit.errors import KitError, UnreachableError
 from kit.events import Note, Reporter, Warned
 from kit.model.answer import OddAnswer
 from kit.model.secret import Secret
 from kit.remote.ship import faults
 from kit.remote.ship.cargo import Cargo, CodeThere, ImageThere, There, code_cargo, image_cargo
 from kit.remote.ship.certificate import certificate
+from kit.remote.ship.chain import END_S, Chain, is_full
 from kit.remote.ship.faults import IMAGE
-from kit.remote.ship.lanes import Lane, Target, in_order, living
+from kit.remote.ship.lanes import Lane, Target
 from kit.remote.ship.porters import Porter
 from kit.remote.ship.progress import Progress
 from kit.remote.ship.reports import Report
@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 # A porter reports something every two seconds.
 SILENCE_S = 15.0
 START_S = 90.0
-END_S = 10.0
-# How many reports wait for this machine, and how many answers to questions of one host run at the same time.
+# How many reports wait for this machine.
 _WAITING = 1024
-_ANSWERS = 16
 
 # A lane with its report; or without a lane, why this machine's engine gives no layers.
 _Heard: TypeAlias = "tuple[Lane | None, Report | OddAnswer | KitError | None]"
@@ -138,11 +136,10 @@ class _Ship:
         self._head = next((lane for lane in self._all() if turn and lane.host == turn.head), None)
         self._cargo = cargo
         self._words = cargo.words if cargo else there.words if there else IMAGE
-        # The hosts in the order in which they pass layers on.
-        self._chain: list[Lane] = []
         self._begun = 0.0
         self._wire_s = 0.0
         self._progress = Progress(reporter, self._words)
+        self._chain = Chain(self._lanes, self._source, there, self._words, reporter, knows_first=turn is not None)
 
     @cached_property
     def _certificate(self) -> tuple[str, Secret]:
@@ -171,6 +168,7 @@ class _Ship:
         open_files.allow(len(self._all()))
         if self._head is not None and not self._enter(self._head):
             return self._shipped()
+        self._chain.carries(self.cargo)
         self._progress.begin(self.cargo.sizes)
         self._connect(bulk=self.cargo.bulk)
         if self._turn and self._head and self._head.waited:
@@ -180,7 +178,7 @@ class _Ship:
                 self._begin(lane, bulk=self.cargo.bulk)
         if self._until_in_turn(lambda: all(lane.need is not None or lane.failed for lane in self._all())):
             # From here on, no host waits for another ship.
-            self._line_up()
+            self._chain.line_up()
             self._until(lambda: all(lane.over for lane in self._lanes))
         return self._shipped()
 
@@ -268,7 +266,7 @@ class _Ship:
     def _ends(self, lane: Lane) -> bool:
         """Return whether nothing of this ship must stay there. A porter that keeps the turn is still to be ended."""
         in_turn = lane is self._head and lane.entered and not lane.gone
-        is_idle = in_turn and (not lane.begun or _is_full(lane.failed))
+        is_idle = in_turn and (not lane.begun or is_full(lane.failed))
         return lane.done or is_idle or (lane is self._source and self._cargo is not None)
 
     def _all(self) -> list[Lane]:
@@ -300,7 +298,7 @@ class _Ship:
         try:
             return there.cargo(report) if isinstance(report, Report) else None
         except OddAnswer as odd:
-            self._drop(source, faults.odd(source.host, odd))
+            self._chain.drop(source, faults.odd(source.host, odd))
             return None
 
     def _reports(self) -> Iterator[_Heard]:
@@ -327,14 +325,14 @@ class _Ship:
                     continue
                 patience = START_S if lane.need is None else SILENCE_S
                 if now - max(porter.last_heard, start if lane.need is None else 0.0) > patience:
-                    self._drop(lane, faults.silent(lane.host, patience, self._words))
+                    self._chain.drop(lane, faults.silent(lane.host, patience, self._words))
 
     def _take(self, lane: Lane, report: Report | OddAnswer | None) -> None:
         lane.gone = lane.gone or report is None
         if lane.failed:
             return
         if isinstance(report, OddAnswer):
-            self._drop(lane, faults.odd(lane.host, report))
+            self._chain.drop(lane, faults.odd(lane.host, report))
             return
         # The source has the image, so it is done soon. It still gives layers to others.
         if lane.done and lane is not self._source and not (report and report.ask is not None):
@@ -349,17 +347,17 @@ class _Ship:
                 elif lane.begun:
                     self._begin(lane, bulk=True)
                 return
-            self._drop(lane, faults.ended(lane.target.login, lane.porter, self._words))
+            self._chain.drop(lane, faults.ended(lane.target.login, lane.porter, self._words))
             return
         try:
             self._follow(lane, report)
         except OddAnswer as odd:
-            self._drop(lane, faults.odd(lane.host, odd))
+            self._chain.drop(lane, faults.odd(lane.host, odd))
 
     def _follow(self, lane: Lane, report: Report) -> None:  # noqa: C901, PLR0912  (one case a report)
         """Do what a report calls for. Raises OddAnswer for one that no porter sends now."""
         if report.ready is not None:
-            if not lane.begun or lane.need is not None or not self._layers >= report.ready.need.keys():
+            if not lane.begun or lane.need is not None or not self._chain.layers >= report.ready.need.keys():
                 raise OddAnswer("it needs layers of something else")
             lane.need, lane.port, lane.held = report.ready.need, report.ready.port, report.ready.held
         elif report.waits:
@@ -368,12 +366,12 @@ class _Ship:
         elif report.entered:
             lane.entered = True
         elif report.ask is not None:
-            self._answer(lane, report.ask, report.serial)
+            self._chain.answer(lane, report.ask, report.serial)
         elif report.at is not None:
             self._progress.arrived(lane, report.at)
         elif report.lost is not None:
             if report.turn == lane.turn and lane.turn:
-                self._pass_by(lane, report.lost)
+                self._chain.pass_by(lane, report.lost)
         elif report.corrupt is not None:
             text = f"the layer {report.corrupt[:12]} came with wrong bytes; kit sends it again"
             self._reporter.report(Warned(text=f"{lane.host}: {text}"))
@@ -381,117 +379,11 @@ class _Ship:
             lane.received = False
         elif report.received:
             lane.received = True
-            if all(other.received for other in self._chain if not other.failed):
+            if self._chain.all_received:
                 self._wire_s = time.monotonic() - self._begun
             self._progress.say(lane, self._words.unpacking, 1.0)
         elif report.done:
             lane.done, lane.load_s = True, report.load_s
         elif report.failed is not None:
             error = faults.failed(lane.host, report.failed, report.kind, self._words)
-            self._drop(lane, error, stays=lane is self._head and lane.entered)
-
-    @property
-    def _layers(self) -> frozenset[str]:
-        return frozenset(self.cargo.order["layers"])
-
-    def _line_up(self) -> None:
-        """Order each host to take layers from the one before it."""
-        self._chain = in_order(self._lanes)
-        before = self._source
-        for lane in self._chain:
-            if lane.need:
-                self._attach(lane, before)
-                before = lane
-
-    def _attach(self, lane: Lane, upstream: Lane | None) -> None:
-        lane.upstream = upstream
-        lane.turn += 1
-        assert lane.porter is not None  # noqa: S101
-        wanted = set(lane.need or ())
-        if upstream is None:
-            if self.cargo.spool:
-                self.cargo.spool.provide({layer for layer in wanted if not lane.received})
-            self._follow_me(lane, lane.porter)
-            return
-        if upstream is self._source and upstream.porter:
-            upstream.porter.order(op="fill", want=sorted(wanted))
-        lane.porter.order(op="follow", turn=lane.turn, address=upstream.target.address, port=upstream.port)
-
-    def _follow_me(self, lane: Lane, porter: Porter) -> None:
-        """Order the lane to take layers from this machine.
-
-        If nothing of them is there, this machine knows the first question. It answers that of code at once: this saves
-        the round trip that the turn at the head costs.
-        """
-        need = dict(lane.need or {})
-        if self._turn is None or self.cargo.spool is None or lane.turn > 1 or any(need.values()):
-            porter.order(op="follow", turn=lane.turn)
-            return
-        porter.order(op="follow", turn=lane.turn, answered=need)
-        self._answer(lane, need, 1)
-
-    def _answer(self, lane: Lane, need: dict[str, int], serial: int) -> None:
-        """Send layers to the lane, whose upstream is this machine, until it has all or asks again.
-
-        Raises OddAnswer if the lane asks for something that is not in this ship, or too often.
-        """
-        if not lane.begun or serial <= lane.serial or not self._layers >= need.keys():
-            raise OddAnswer("it asks for layers of something else")
-        lane.answers = [thread for thread in lane.answers if thread.is_alive()]
-        # An answer ends soon after the next question.
-        if len(lane.answers) >= _ANSWERS:
-            raise OddAnswer("it asks too often")
-        lane.serial = serial
-        spool, porter = self.cargo.spool, lane.porter
-        if spool is None or porter is None:
-            return
-
-        def put(data: bytes) -> None:
-            if lane.serial != serial:
-                raise BrokenPipeError
-            porter.send(data, serial)
-
-        lane.answers.append(threading.Thread(target=spool.answer, args=(need, put), daemon=True))
-        lane.answers[-1].start()
-
-    def _drop(self, lane: Lane, error: KitError, *, stays: bool = False) -> None:
-        """Give the lane up. The hosts behind it take layers from the one before it.
-
-        `stays`: its porter keeps the turn of this ship.
-        """
-        lane.failed = error
-        if lane.porter and not stays:
-            lane.gone = True
-            if _is_full(error):
-                # Remove what came so far, which fills its disk.
-                lane.porter.end(keep=False)
-                lane.porter.wait(END_S)
-            lane.porter.kill()
-        if lane is self._source and self._is_needed(lane):
-            name, renewal = (self._there.name, self._there.renewal) if self._there else ("", "")
-            raise faults.not_given(lane.host, name, error, self._words, renewal=renewal)
-        for behind in self._chain:
-            if behind.upstream is lane and not behind.over and not behind.received:
-                self._attach(behind, living(lane.upstream))
-
-    def _is_needed(self, source: Lane) -> bool:
-        """Return whether a host still needs layers that only the source has."""
-        waiting = [lane for lane in self._lanes if not (lane.over or lane.received) and lane.need != {}]
-        return any(lane.upstream is source or not self._chain for lane in waiting)
-
-    def _pass_by(self, lane: Lane, why: str) -> None:
-        """Attach the lane to the one before its upstream, which lives, but which it cannot reach."""
-        upstream = lane.upstream
-        if upstream is None or (upstream is self._source):
-            source = f"{upstream.host} ({upstream.target.address})" if upstream else None
-            self._drop(lane, faults.lost(lane.host, source, why, self._words))
-            return
-        text = f"{lane.host} {self._words.not_taken} {upstream.host} ({upstream.target.address}): {why}"
-        hint = "kit uses another way, but MPI needs this one: open TCP between the VMs (firewall, security group)"
-        self._reporter.report(Warned(text=text, hint=hint))
-        self._attach(lane, living(upstream.upstream))
-
-
-def _is_full(error: KitError | None) -> bool:
-    """Return whether what came so far fills the host's disk."""
-    return isinstance(error, StepError) and "space" in error.message
+            self._chain.drop(lane, error, stays=lane is self._head and lane.entered)
