@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from kitrun import (
     by_hand,
@@ -245,12 +245,16 @@ class Attempt:
         stop = self.requested() or (self._idle.tick(now, self.nodes) if self.guarded else None)
         if stop is not None:
             return stop
-        up, ranks = len(self.output.up), self.launch.ranks
+        up, ranks = self._started()
         progress = decide.Progress(now, self.run_began, self._began, self.output.spoke, up, ranks)
         stop = decide.limit(self.policy, progress)
         if stop is not None:
             self._report(stop.why)
         return stop
+
+    def _started(self) -> Tuple[int, int]:
+        """Return how many ranks are up, and how many should be at the end of the start."""
+        return len(self.output.up), self.launch.ranks
 
     def _stop_of_lost(self) -> Optional[decide.Stop]:
         # What a person requested meanwhile counts.

@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Container, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from kitelastic import desk
 from kitqueue import line
@@ -88,6 +88,8 @@ class ElasticAttempt(Attempt):
         self._looked_at_hosts = 0.0
         # The hosts of the present world.
         self._there = [str(place["node"]) for place in self.launch.places]
+        # Whether there was a world.
+        self._formed = False
         # Whether the record lacks this world.
         self._unnoted = False
         self._over: Dict[str, Any] = {}
@@ -192,12 +194,18 @@ class ElasticAttempt(Attempt):
         while output.events:
             event = output.events.pop(0)
             if event["event"] in ("formed", "reset"):
+                self._formed = True
                 self._there = [host for host, _ in event["hosts"]]
                 self._note_world(self._there)
             elif event["event"] in ("over", "refused"):
                 self._over = event
         self._look_at_hosts(now)
         return super()._reason_to_stop(now)
+
+    def _started(self) -> Tuple[int, int]:
+        """Return that all are up, from the first world on. A later one may have fewer ranks than the start."""
+        up, ranks = super()._started()
+        return (ranks if self._formed else up), ranks
 
     def _stop_of_lost(self) -> Optional[decide.Stop]:
         """Forget lost nodes that answer again. Guards on the others have ended the ranks there, or soon will."""

@@ -15,8 +15,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +38,7 @@ ending = launcher.load("kitelastic.ending")
 oldest = launcher.load("kitelastic.oldest")
 shim = launcher.load("kitelastic.shim")
 store = launcher.load("kitrun.store")
+supervise = launcher.load("kitrun.supervise")
 
 
 def place(number: int, *slots: int, **more: Any) -> dict[str, Any]:
@@ -531,6 +534,33 @@ def test_a_full_disk_of_the_head_ends_no_run_at_a_reset(make_head: MakeHead) -> 
     until(lambda: json.loads((folder / "record.json").read_text())["places"][1].get("out"))
     door.stop(grace=0.0)
     assert door.story().ending["stopped"]
+
+
+def attempt(folder: Path, **policy: Any) -> Any:
+    """Return an attempt on gpu1 and gpu2 that nobody has started, and whose log is a list."""
+    launch = supervise.launch_of(
+        {"argv": ["kit-elastic"], "env": {}, "hostfile": "", "places": [place(1), place(2)], "head": "gpu1",
+         "elastic": {"address": "10.0.0.1"}}
+    )  # fmt: skip
+    (folder / "r").mkdir(exist_ok=True)
+    return elastic.ElasticAttempt(
+        store.Run("r", str(folder)), launch, policy, SimpleNamespace(write=list[bytes]().append),
+        number=1, run_began=0.0, ports=set(), recorder=None,
+    )  # fmt: skip
+
+
+def event(name: str, *hosts: tuple[str, int]) -> bytes:
+    return json.dumps({"event": name, "hosts": hosts, "np": sum(count for _, count in hosts)}).encode() + b"\n"
+
+
+def test_a_run_that_has_started_may_have_fewer_ranks_later(tmp_path: Path) -> None:
+    """--start-timeout is about the start, and no host that fails hours later ends the run by it."""
+    running, late = attempt(tmp_path, start_timeout=60.0), time.monotonic() + 3600
+    running.output.standard(event("formed", ("gpu1", 1), ("gpu2", 1)) + event("reset", ("gpu1", 1)))
+    assert running._reason_to_stop(late) is None
+    silent = attempt(tmp_path, start_timeout=60.0)
+    silent._report = lambda why: None
+    assert "0 of 2 ranks were up" in silent._reason_to_stop(late).why
 
 
 FIRST = (3, "gpu3", 9)
