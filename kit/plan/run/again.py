@@ -41,6 +41,9 @@ _POLICY = (
     "idle_gpu",
     "checkpoints",
 )
+# Options that only one launcher has, and those that a launcher refuses.
+_OF_ONE_LAUNCHER = ("servers", "max_restarts", "max_np")
+_REFUSED = {"elastic": ("np", "npernode", "oversubscribe", "retries"), "ps": ("min_np",)}
 # More ranks than any cluster has.
 _MOST = 2**20
 # More memory than any host has.
@@ -120,10 +123,14 @@ def repeated(
         old["np"] = run.np
     if "launcher" in given:
         # Options of the other launcher.
-        old = {name: value for name, value in old.items() if name not in ("servers", "max_restarts")}
+        others = {*_OF_ONE_LAUNCHER, *_REFUSED.get(request.launcher, ())}
+        old = {name: value for name, value in old.items() if name not in others}
     kept = {name: old[name] for name in FIELDS if name in old and name not in given}
     policy = replace(request.policy, **{name: kept[name] for name in _POLICY if name in kept})
     request = replace(request, **{name: kept[name] for name in _REQUEST if name in kept})
+    if request.launcher == "elastic":
+        # Its ranks get no standard input.
+        request = replace(request, stdin=None)
     return replace(
         request,
         again=run.id,

@@ -12,7 +12,9 @@ from kit.errors import InputError
 from kit.model.answer import OddAnswer
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.run import Member, Place, RunRecord
+from kit.model.spec import ImageSpec
 from kit.model.values import replace
+from kit.plan.run import elastic, roles
 from kit.plan.run.again import kept_options, repeated
 
 RUN = RunRecord(
@@ -85,6 +87,22 @@ def test_torchrun_and_its_restarts_once_more() -> None:
     first = replace(FIRST, launcher="torchrun", max_restarts=3)
     assert (again(RunRequest(), first).launcher, again(RunRequest(), first).max_restarts) == ("torchrun", 3)
     assert again(RunRequest(launcher="mpi", given=frozenset(["launcher"])), first).max_restarts is None
+
+
+def test_an_elastic_run_once_more_gets_no_standard_input() -> None:
+    """kit-elastic takes its orders from there, and the launcher is known only when the record is read."""
+    first = RunRequest(launcher="elastic", command=RUN.command)
+    assert again(RunRequest(stdin=0), first).stdin is None
+    assert again(RunRequest(stdin=0)).stdin == 0
+
+
+def test_another_launcher_gets_no_option_that_it_refuses() -> None:
+    """A person who did not type an option cannot remove it."""
+    request = RunRequest(launcher="elastic", given=frozenset({"launcher"}))
+    elastic.check(again(request), ImageSpec())
+    roles.check(again(replace(request, launcher="ps", servers=1, given=frozenset({"launcher", "servers"}))))
+    first = RunRequest(launcher="elastic", policy=RunPolicy(min_np=2, max_np=4), command=RUN.command)
+    elastic.check(again(RunRequest(given=frozenset({"launcher"})), first), ImageSpec())
 
 
 def test_variables_that_this_machine_does_not_have() -> None:
