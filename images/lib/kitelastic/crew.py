@@ -16,8 +16,10 @@ WORKER = ("python3", "-IS", "/opt/kit/bin/kit-worker")
 TICK_S = 0.1
 # After its grace on the node, plus time for a slow network: then the stream itself goes, which ends the rank, too.
 END_S = 6.0
-# ssh's own exit code for a connection that failed or broke.
-BROKEN = 255
+# ssh's own exit code for a connection that failed or broke. A rank can have it, too: sys.exit(-1).
+SSH_FAILED = 255
+# What stands for the exit code of a rank whose connection broke. No process has it.
+BROKEN = 256
 
 Key = Tuple[str, int]
 
@@ -57,6 +59,8 @@ class Worker:
         self.exit_code: Optional[int] = None
         # In how many worlds this rank met the others.
         self.worlds = 0
+        # Whether kit-rank has reported the rank's end, so that the exit code is the rank's own.
+        self.reported = False
         self._splitter = frames.Splitter()
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
@@ -93,7 +97,8 @@ class Worker:
         self._pass_on(self._splitter.end(), write)
         status = process.wait()
         process.stderr.close()
-        self.exit_code = status if status >= 0 else 128 - status
+        code = status if status >= 0 else 128 - status
+        self.exit_code = BROKEN if code == SSH_FAILED and not self.reported else code
         return self.exit_code
 
     def end(self) -> None:
@@ -108,6 +113,7 @@ class Worker:
 
     def _pass_on(self, pieces: Any, write: Callable[[bytes], None]) -> None:
         for rank, kind, more, body in pieces:
+            self.reported = self.reported or kind == "x"
             if rank is None:
                 write(body)
             elif kind != "x" or not self.ended:

@@ -10,7 +10,7 @@ from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS, WorkerS
 from horovod.runner.elastic.worker import HostUpdateResult
 
 from kitelastic import oldest
-from kitelastic.crew import BROKEN, END_S, TICK_S, Key, Worker
+from kitelastic.crew import BROKEN, END_S, SSH_FAILED, TICK_S, Key, Worker
 from kitelastic.meeting import Client
 
 # A host on which a rank failed rests for a time that doubles, from about twice the first number to the second.
@@ -96,7 +96,8 @@ class Driver(ElasticDriver):  # type: ignore[misc]
             self.workers.pop(key, None)
             # A rank that the present world does not have was dropped: its end is no failure.
             has_place = self.has_rank_assignment(*key)
-            if exit_code and has_place and not (worker and worker.ended) and not self.finished():
+            ends = self.finished() or self.stopping or (worker is not None and worker.ended)
+            if exit_code and has_place and not ends:
                 self._begin_reset()
                 if self.first is None:
                     self.first = (worker.rank if worker else slot.rank, slot.hostname, exit_code)
@@ -263,7 +264,11 @@ class Registry(WorkerStateRegistry):  # type: ignore[misc]
 
 def failed(cause: Optional[Tuple[int, str, int]]) -> Dict[str, Any]:
     """Return what an event says about the failure that began a reset: nothing if hosts only came or left."""
-    return {} if cause is None else {"failed": {"rank": cause[0], "host": cause[1], "exit_code": cause[2]}}
+    if cause is None:
+        return {}
+    reported = cause[2] != BROKEN
+    code = cause[2] if reported else SSH_FAILED
+    return {"failed": {"rank": cause[0], "host": cause[1], "exit_code": code, "reported": reported}}
 
 
 def change(before: Sequence[Tuple[str, int]], now: Sequence[Tuple[str, int]]) -> Dict[str, Any]:

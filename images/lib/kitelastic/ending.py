@@ -16,7 +16,7 @@ def of(first: Optional[First], *, why: str, refused: bool, everywhere: str) -> T
     `first` is the rank that failed first since the last reset. `why` the driver could not build another world.
     `refused`: the script has no elastic state. `everywhere` says how ranks failed on every host, if that ended the run.
     """
-    if refused and first is not None:
+    if refused and first is not None and first[2] != BROKEN:
         return first[2], {"name": "refused", "rank": first[0], "host": first[1], "exit_code": first[2]}
     if why or (first is not None and first[2] == BROKEN):
         # The last hosts failed at once, so any of them is the first.

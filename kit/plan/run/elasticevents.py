@@ -19,11 +19,15 @@ _BROKEN = 255
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A rank that failed. The exit code is 255 where the connection to its host broke."""
+    """A rank that failed. The exit code is 255 where the connection to its host broke.
+
+    `reported`: the exit code is the rank's own.
+    """
 
     rank: int = 0
     host: str = ""
     exit_code: int = 0
+    reported: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +97,7 @@ def reset(value: Reset) -> str:
 
 
 def _cause(failed: Failed) -> str:
-    if failed.exit_code == _BROKEN:
+    if failed.exit_code == _BROKEN and not failed.reported:
         return f"the connection to {failed.host} broke"
     within(failed.rank, 0, MOST_RANKS, "a rank")
     signal = SIGNALS.get(failed.exit_code - 128)

@@ -574,6 +574,9 @@ LOST = (2, "gpu2", crew.BROKEN)
         (FIRST, {}, 9, {}),
         (FIRST, {"everywhere": "all failed"}, 9, {"name": "over", "why": "all failed", "failed": True}),
         (FIRST, {"refused": True}, 9, {"name": "refused", "rank": 3, "host": "gpu3", "exit_code": 9}),
+        # The connection to a host broke first, and then another rank failed.
+        (LOST, {"refused": True}, 3, {"name": "over", "why": "no host is left that runs its ranks", "host": "gpu2"}),
+        ((3, "gpu3", 255), {}, 255, {}),
         (FIRST, {"why": "too few"}, 3, {"name": "over", "why": "too few", "host": "gpu3"}),
         (None, {"why": "too few"}, 3, {"name": "over", "why": "too few"}),
         (

@@ -177,6 +177,10 @@ FAILED = {"rank": 1, "host": "gpu2"}
             "reset: 2 ranks; 3.0 s lost; the connection to gpu2 broke",
         ),
         (
+            {"event": "reset", "np": 2, "np_before": 2, "failed": FAILED | {"exit_code": 255, "reported": True}},
+            "reset: 2 ranks; 0.0 s lost; rank 1 on gpu2 ended with exit code 255",
+        ),
+        (
             {"event": "reset", "joined": ["gpu5"], "left": ["gpu1"], "np_before": 4, "np": 4, "seconds": 2},
             "reset: gpu1 left; gpu5 joined; 4 ranks; 2.0 s lost",
         ),

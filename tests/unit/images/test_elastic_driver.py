@@ -1,0 +1,69 @@
+"""What kit's elastic driver makes of the ends of ranks. Stand-ins take the place of Horovod's modules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.fakes import elastic_driver, launcher
+
+crew = launcher.load("kitelastic.crew")
+
+SLOT = SimpleNamespace(hostname="gpu2", rank=3, local_rank=1)
+DISCOVERY = SimpleNamespace(doubt=lambda _name: None, trust=lambda _name: None, ordered=lambda *_: [])
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return kitelastic.driver."""
+    for name, module in elastic_driver.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    yield launcher.load("kitelastic.driver")
+    for name in ("kitelastic.driver", "kitelastic.meeting"):
+        # Another test may want Horovod's own.
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def driver(made: Any) -> Any:
+    """Return a driver none of whose ranks has used the elastic state."""
+    return made.Driver(
+        None, DISCOVERY, 1, None, timeout=1.0, launch=None, write=lambda _data: None, tell=lambda **_: None
+    )
+
+
+def test_a_failed_rank_without_state_ends_the_run(driver: Any) -> None:
+    driver._handle_worker_exit(SLOT, 1, 0.0)
+    assert (driver.refused, driver.first, driver.finished()) == (True, (3, "gpu2", 1), True)
+
+
+def test_ranks_that_a_person_ends_while_they_start_are_no_failure(driver: Any) -> None:
+    """kit would say that the script has no elastic state, and would end the others before their grace is over."""
+    driver.stopping = True
+    driver._handle_worker_exit(SLOT, 143, 0.0)
+    assert (driver.refused, driver.first, driver.finished()) == (False, None, False)
+    assert driver.ends == [("gpu2", 143)]
+
+
+RECORD = r"printf '\036kit-line 3 x . 13\ngpu2 255 0 0\n' >&2; "
+
+
+@pytest.mark.parametrize(
+    ("script", "refused", "event"),
+    [
+        (RECORD + "exit 255", True, {"exit_code": 255, "reported": True}),
+        ("exit 255", False, {"exit_code": 255, "reported": False}),
+    ],
+)
+def test_a_rank_may_end_with_the_exit_code_of_ssh(
+    made: Any, driver: Any, script: str, refused: bool, event: dict[str, Any]
+) -> None:
+    """sys.exit(-1) is 255. A run whose script did that was said to have lost its host."""
+    driver._launch = lambda slot: crew.Worker(("gpu2", 1), slot.rank, ["sh", "-c", "cat >/dev/null & " + script], {})
+    driver._handle_worker_exit(SLOT, *driver._create(SLOT, []))
+    assert driver.refused is refused
+    assert made.failed(driver.first) == {"failed": {"rank": 3, "host": "gpu2", **event}}
