@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from kit.errors import InputError, NotReadyError
@@ -70,11 +71,14 @@ def ranks(
 
 def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int | None) -> LaunchPlan:
     """Return the launch with kit-elastic in mpirun's place."""
-    at = [number for number, word in enumerate(plan.argv) if word == "-x"]
-    names = [plan.argv[number + 1] for number in at if plan.argv[number + 1] not in MEETING]
+    # The command can have the same words as options of its own.
+    words = plan.argv[: len(plan.argv) - len(plan.command)]
+    named = [name for word, name in pairwise(words) if word == "-x"]
+    # kit-elastic sets none of these, but a user can.
+    names = [name for name in named if name in plan.env or name not in MEETING]
     argv = [PROGRAM, "--min-np", str(least), *(() if most is None else ("--max-np", str(most)))]
-    if "--wdir" in plan.argv:
-        argv += ["--wdir", plan.argv[plan.argv.index("--wdir") + 1]]
+    if "--wdir" in words:
+        argv += ["--wdir", words[words.index("--wdir") + 1]]
     for name in names:
         argv += ["-x", name]
     settings: dict[str, object] = {"address": head.address, "min_np": least, "max_np": most}

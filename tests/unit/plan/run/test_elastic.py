@@ -100,6 +100,21 @@ def test_kit_elastic_gets_names_and_never_values() -> None:
     assert start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)["elastic"] == {}
 
 
+def test_words_of_the_command_are_no_options_of_kit_elastic() -> None:
+    """Ranks started in the folder that the script's own --wdir names, and a last -x was a bug of kit."""
+    placement = Placement(nodes=(node(1),), counts=(1,))
+    command = (*COMMAND, "--wdir", "/data", "-x")
+    plan = launch_plan(
+        run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=command,
+        env={"MASTER_ADDR": "10.0.0.9"},
+    )  # fmt: skip
+    made = elastic.as_elastic(plan, node(1), 1, None)
+    assert made.argv[-6:] == ("--", *command)
+    assert "--wdir" not in made.argv[:-5]
+    # The user's own value reaches the ranks.
+    assert "MASTER_ADDR" in made.argv
+
+
 def test_without_a_limit_ranks_start_on_every_host_that_comes() -> None:
     placement = Placement(nodes=(node(1),), counts=(2,))
     plan = launch_plan(run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=COMMAND, env={})
