@@ -69,6 +69,14 @@ def hosts(cluster: Cluster) -> list[str]:
     return [place["node"] for place in record["places"]]
 
 
+def test_settings_of_mpirun_take_effect_or_are_named(cluster: Cluster) -> None:
+    mpi = {"bind_to": "core", "args": ["--mca", "btl_base_verbose", "1"]}
+    plan = cluster.run("true", launcher="elastic", dry_run=True, spec={"mpi": mpi}).plan
+    assert plan.env["KIT_BIND_TO"] == "core"
+    (warning,) = cluster.reporter.warnings
+    assert warning.text.startswith("mpi.args in kit.yaml has no effect with --elastic")
+
+
 def test_hosts_come_to_a_run_and_leave_it(cluster: Cluster, elastic: str) -> None:
     record = add_hosts(cluster.context(), None, "gpu[2-3]")
     assert [(place.node, place.slots) for place in record.places][2:] == [("gpu3", (0, 1))]

@@ -38,6 +38,7 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
         new = [node for node in nodes if node.name not in there]
         if not new:
             raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
+        elastic.check_addresses(new)
         places = leases.places_on(new, living)
         fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
         exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE

@@ -144,6 +144,7 @@ def plan_launch(
         code=code,
         workdir=request.workdir,
         torchrun=request.launcher == "torchrun",
+        elastic=bounds is not None,
         in_terminal=request.terminal,
         devices=gpus.variables(request, context.spec)
         | nccl.variables(context.spec, placement, request.nccl_require)
@@ -152,6 +153,8 @@ def plan_launch(
     )
     if bounds is not None:
         plan = elastic.as_elastic(plan, head, *bounds)
+        if (text := elastic.ignored(context.spec)) is not None:
+            context.reporter.report(Warned(text=text))
     _warn_of_crowd(context, plan)
     return plan
 

@@ -9,13 +9,25 @@ from typing import Any
 from kit.errors import InputError, NotReadyError
 from kit.model.launch import LaunchPlan, Node, RunRequest
 from kit.model.run import RunRecord
-from kit.model.spec import ImageSpec
+from kit.model.spec import ClusterSpec, ImageSpec
 from kit.model.values import replace
 from kit.plan.run import gpus, leases
 from kit.plan.run.mpi import MEETING
 
 LAUNCHER = "elastic"
 PROGRAM = "kit-elastic"
+# kit-elastic sets these for each rank, so a user cannot set them for all ranks (images/lib/kitelastic/crew.py).
+_OWN = frozenset(
+    {
+        *(
+            f"HOROVOD_{name}"
+            for name in ("HOSTNAME", "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+        ),
+        *("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_CONTROLLER"),
+        *("HOROVOD_CPU_OPERATIONS", "HOROVOD_ELASTIC"),
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
+    }
+)
 # What a script must have. docs/elastic.md has a whole one.
 WRITE = (
     "wrap the training in @hvd.elastic.run, keep what must survive in horovod.common.elastic.ObjectState or Keras's "
@@ -48,6 +60,9 @@ def check(request: RunRequest, image: ImageSpec) -> None:
         raise InputError(
             f"{used[0]} has no meaning with --elastic", hint=hints.get(used[0], f"remove {used[0]}, or --elastic")
         )
+    for name, _ in request.env:
+        if name in _OWN:
+            raise InputError(f"-x {name}: --elastic sets this variable", hint=f"remove -x {name}")
     if policy.min_np is not None and policy.max_np is not None and policy.min_np > policy.max_np:
         raise InputError(
             f"--min-np {policy.min_np} is more than --max-np {policy.max_np}",
@@ -60,6 +75,23 @@ def check(request: RunRequest, image: ImageSpec) -> None:
         )
 
 
+def check_addresses(nodes: Sequence[Node]) -> None:
+    """Raise InputError for an address at which Horovod's ranks cannot meet."""
+    for node in nodes:
+        if ":" in node.address:
+            raise InputError(
+                f"--elastic: Horovod's rendezvous supports IPv4 only, but {node.name} has {node.address}",
+                hint="choose an IPv4 network with --network",
+            )
+
+
+def ignored(spec: ClusterSpec) -> str | None:
+    """Return a warning about settings of kit.yaml that are for mpirun alone, or None."""
+    if not spec.mpi.args:
+        return None
+    return "mpi.args in kit.yaml has no effect with --elastic: no mpirun starts these ranks, and Gloo has their data"
+
+
 def ranks(
     request: RunRequest, nodes: Sequence[Node], living: Sequence[RunRecord], *, share: int = 0
 ) -> tuple[int, int, int | None]:
@@ -70,7 +102,8 @@ def ranks(
 
 
 def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int | None) -> LaunchPlan:
-    """Return the launch with kit-elastic in mpirun's place."""
+    """Return the launch with kit-elastic in mpirun's place. Raises InputError for addresses that Horovod cannot use."""
+    check_addresses((head, *plan.placement.nodes))
     # The command can have the same words as options of its own.
     words = plan.argv[: len(plan.argv) - len(plan.command)]
     named = [name for word, name in pairwise(words) if word == "-x"]

@@ -127,6 +127,7 @@ def launch_plan(
     code: str = "",
     workdir: str = "",
     torchrun: bool = False,
+    elastic: bool = False,
     in_terminal: bool = False,
     devices: Mapping[str, str] = MappingProxyType({}),
     data: Sequence[str] = (),
@@ -140,14 +141,16 @@ def launch_plan(
     `code` is the digest of the snapshot in whose copy the ranks start, or ''. `workdir` is a folder in it, or ''.
     `in_terminal`: the command gets a terminal, so rank 0 only holds the slot (images/lib/kitrun/terminal.py).
 
-    With `torchrun`, mpirun starts one torchrun on each host, and torchrun starts the ranks there.
+    With `torchrun`, mpirun starts one torchrun on each host, and torchrun starts the ranks there. With `elastic`, no
+    mpirun will start the ranks (kit.plan.run.elastic).
 
     With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
     folder = f"{RUNS_FOLDER}/{run_id}"
     processes = len(placement.nodes) if torchrun else placement.np + len(helpers)
-    if torchrun and binding(spec) != "none":
-        # All ranks of a host would inherit the CPUs to which mpirun binds their torchrun, so kit-rank binds each rank.
+    if (torchrun or elastic) and binding(spec) != "none":
+        # All ranks of a host would inherit the CPUs to which mpirun binds their torchrun, and an elastic run has no
+        # mpirun. So kit-rank binds each rank.
         devices = {**devices, cores.BIND_VARIABLE: binding(spec)}
     argv = ["mpirun", "--allow-run-as-root", "-np", str(processes)]
     argv += ["--hostfile", f"{folder}/hostfile"]

@@ -12,7 +12,7 @@ from kit.events import Warned
 from kit.model.answer import OddAnswer
 from kit.model.launch import Node, Placement, RunPolicy, RunRequest
 from kit.model.run import Place, RunRecord
-from kit.model.spec import ClusterSpec, ImageSpec
+from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec
 from kit.model.values import replace
 from kit.plan.run import elastic, leases
 from kit.plan.run.elasticevents import elastic_event
@@ -38,6 +38,7 @@ def with_policy(**given: Any) -> RunRequest:
         (replace(ELASTIC, oversubscribe=True), "--oversubscribe has no meaning"),
         (replace(ELASTIC, terminal=True), "-it has no meaning"),
         (with_policy(retries=1), "--retries has no meaning"),
+        (replace(ELASTIC, env=(("HOROVOD_CONTROLLER", "mpi"),)), "-x HOROVOD_CONTROLLER: --elastic sets this variable"),
         (with_policy(min_np=5, max_np=4), "--min-np 5 is more than --max-np 4"),
     ],
 )
@@ -98,6 +99,28 @@ def test_kit_elastic_gets_names_and_never_values() -> None:
     assert request["elastic"] == {"address": node(1).address, "min_np": 2, "max_np": 8}
     assert request["info"]["elastic"] == request["elastic"]
     assert start_request(plan, cluster="c", image="i", head="gpu1", by="me", wait=False)["elastic"] == {}
+
+
+def test_ranks_without_mpirun_are_bound_as_kit_yaml_says() -> None:
+    spec = ClusterSpec(mpi=MpiSpec(bind_to="core"))
+    placement = Placement(nodes=(node(1),), counts=(2,))
+    plan = launch_plan(
+        run_id="r", spec=spec, placement=placement, network=None, command=COMMAND, env={}, elastic=True
+    )  # fmt: skip
+    assert plan.env["KIT_BIND_TO"] == "core"
+    assert "KIT_BIND_TO" in elastic.as_elastic(plan, node(1), 1, None).argv
+
+
+def test_settings_that_only_mpirun_has_are_named() -> None:
+    assert elastic.ignored(ClusterSpec()) is None
+    assert "mpi.args" in str(elastic.ignored(ClusterSpec(mpi=MpiSpec(args=("--mca", "btl", "tcp")))))
+
+
+def test_ranks_cannot_meet_at_an_ipv6_address() -> None:
+    placement = Placement(nodes=(node(1),), counts=(1,))
+    plan = launch_plan(run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=COMMAND, env={})
+    with pytest.raises(InputError, match="supports IPv4 only, but gpu2 has fd00::2"):
+        elastic.as_elastic(plan, replace(node(2), address="fd00::2"), 1, None)
 
 
 def test_words_of_the_command_are_no_options_of_kit_elastic() -> None:
