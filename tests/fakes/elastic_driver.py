@@ -15,6 +15,10 @@ class HostManager:
     order_available_hosts: Any = None
 
 
+class HostDiscovery:
+    """Horovod's names the hosts."""
+
+
 class ElasticDriver:
     """Notes the ends of ranks, as (host, exit code)."""
 
@@ -49,7 +53,9 @@ class WorkerStateRegistry:
 def modules() -> dict[str, ModuleType]:
     """Return the modules by name, for sys.modules, with those of kitelastic.meeting."""
     contents: dict[str, dict[str, Any]] = {
-        "horovod.runner.elastic.discovery": {"DiscoveredHosts": object, "HostManager": HostManager},
+        "horovod.runner.elastic.discovery": {
+            "DiscoveredHosts": object, "HostDiscovery": HostDiscovery, "HostManager": HostManager,
+        },
         "horovod.runner.elastic.driver": {"ElasticDriver": ElasticDriver},
         "horovod.runner.elastic.registration": {
             "FAILURE": "FAILURE", "READY": "READY", "SUCCESS": "SUCCESS", "WorkerStateRegistry": WorkerStateRegistry,

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -16,6 +16,7 @@ from kit.flows.run.attach import attach
 from kit.flows.run.hosts import add_hosts, drop_hosts
 from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy
+from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.head import until
 
@@ -136,14 +137,41 @@ def test_without_a_run_there_is_nothing_to_change(cluster: Cluster) -> None:
         drop_hosts(cluster.context(), None, "gpu3")
 
 
-def test_a_host_whose_cpus_another_run_holds_is_refused(cluster: Cluster, elastic: str) -> None:
+def test_a_host_whose_cpus_another_run_holds_gives_the_others(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = json.loads(cluster.head.record.read_bytes())
     record["settings"] = {**record.get("settings", {}), "cpus": "exclusive"}
     cluster.head.record.write_text(json.dumps(record))
     one = RunPolicy(operator=None, max_np=1)
     other = cluster.run("true", hosts="gpu3", launcher="elastic", detach=True, as_deployed=True, policy=one)
-    with pytest.raises(NotReadyError, match=f"{other.plan.run_id} holds slots of gpu3") as refused:
-        add_hosts(cluster.context(), elastic, "gpu3")
-    assert "kit runs" in str(refused.value.hint)
+    with monkeypatch.context() as older:
+        # A launcher without this word would give the ranks all CPUs.
+        older.setattr(Door, "takes_words", property(lambda _: False, lambda *_: None), raising=False)
+        with pytest.raises(NotReadyError, match="cannot give these ranks a part of the host"):
+            add_hosts(cluster.context(), elastic, "gpu3")
+    places = add_hosts(cluster.context(), elastic, "gpu3").places
+    assert (places[2].node, places[2].slots) == ("gpu3", (1,))
+    kept = cluster.record(elastic)["places"][2]["env"]
+    assert kept["KIT_CPU_SLOTS"] == "gpu3=1/2 exclusive"
     stop(cluster.context(), other.plan.run_id, grace_s=0)
+
+
+def test_a_host_that_comes_gets_the_data_of_the_run(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its data, each rank there failed, and each failure cost all ranks a reset."""
+    file = cluster.head.runs / elastic / "record.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "options": {**record["options"], "data": ["images"]}}))
+    staged: list[tuple[Sequence[str], Sequence[str]]] = []
+
+    def stage(_: object, words: Sequence[str], names: Sequence[str]) -> bool:
+        staged.append((words, names))
+        assert hosts(cluster) == ["gpu1", "gpu2"]
+        # Nothing is missing any more when kit looks again.
+        return len(staged) == 1
+
+    monkeypatch.setattr("kit.flows.data.stage.stage_missing", stage)
     assert [place.node for place in add_hosts(cluster.context(), elastic, "gpu3").places] == ["gpu1", "gpu2", "gpu3"]
+    assert staged == [(("images",), ["gpu3"])] * 2

@@ -45,7 +45,8 @@ _RECORD: dict[str, Any] = {
 
 
 def _hello(*, record: str = json.dumps(_RECORD), code: Any = None) -> dict[str, Any]:
-    return {"kit-launch": 2, "stdin": True, "record": record, "runs": [RUN], "code": code or {"ab12": ["gpu1"]}}
+    code = code or {"ab12": ["gpu1"]}
+    return {"kit-launch": 2, "stdin": True, "words": True, "record": record, "runs": [RUN], "code": code}
 
 
 def _lines(*values: Any) -> bytes:

@@ -49,6 +49,13 @@ def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str]) ->
     return order
 
 
+def with_words(start: Mapping[str, Any], words: Mapping[str, str]) -> Dict[str, Any]:
+    """Return the start of ranks on a host that has its own values of some variables. '': they do not get it."""
+    env = {name: value for name, value in start["env"].items() if name not in words}
+    env.update((name, value) for name, value in words.items() if value)
+    return dict(start, env=env)
+
+
 class Worker:
     """One rank's stream. `rank` is the number in the present world, which the driver changes."""
 

@@ -7,15 +7,18 @@
 
 The run's record has its places, and so its leases. Where the present world has no rank, because a host is new or lost,
 a place has "out": true. One that is to leave has "leaving": true until no rank is there. Then the supervisor removes it
-(kitrun.elastic).
+(kitrun.elastic). "env" of a place that came later has the host's own values of the variables by which ranks choose
+their GPUs and CPUs. Those of the first hosts are in the variables of the run.
 """
 
 from typing import Any, Collection, Container, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kitqueue import gate
-from kitrun import store
+from kitrun import cores, devices, store
 
 Places = List[Dict[str, Any]]
+# The variables of which each host has its own value. '': its ranks do not get the variable.
+WORDS = (devices.HELD, cores.SLOTS)
 
 
 def change(run: store.Run, request: Mapping[str, Any], root: Optional[str] = None) -> Dict[str, Any]:
@@ -49,13 +52,21 @@ def _refused(against: gate.Against) -> Dict[str, Any]:
 
 
 def place_of(value: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return a place with nothing else in it. Raises KeyError, TypeError or ValueError."""
+    """Return a place with nothing else in it. Raises KeyError, TypeError or ValueError.
+
+    Ranks with GPUs for themselves can be more than the slots that they hold.
+    """
     slots = [int(slot) for slot in value["slots"]]
     ranks = int(value["ranks"])
-    if not 0 < ranks <= len(slots):
+    of = int(value.get("of") or 0)
+    if not slots or not 0 < ranks <= max(len(slots), of):
         raise ValueError("a place has as many slots as ranks")
     place = {"node": str(value["node"]), "address": str(value["address"]), "ranks": ranks, "slots": slots}
-    return dict(place, of=int(value["of"])) if value.get("of") else place
+    if of:
+        place["of"] = of
+    if value.get("env"):
+        place["env"] = {name: str(value["env"][name]) for name in WORDS if name in value["env"]}
+    return place
 
 
 def changed(

@@ -3,9 +3,10 @@
     kit-elastic --min-np N [--max-np N] [--wdir DIR] [-x NAME]... -- COMMAND...
 
 Standard input has lines of JSON. The first is {"start": {"run", "head", "address", "hosts", "code", "began",
-"timeout"}}, where hosts are {name: {"address", "slots"}}. Then come {"hosts": {...}} when they change, and
-{"stop": true} when the run is to end: then it starts no rank again, and ends with its standard input. Standard output
-has its events, lines of JSON (kitrun.elastic). Standard error has what the ranks send, and its own words.
+"timeout"}}, where hosts are {name: {"address", "slots"}}, and "env" if a host has its own values (kitelastic.desk).
+Then come {"hosts": {...}} when they change, and {"stop": true} when the run is to end: then it starts no rank again,
+and ends with its standard input. Standard output has its events, lines of JSON (kitrun.elastic). Standard error has
+what the ranks send, and its own words.
 """
 
 import argparse
@@ -102,8 +103,7 @@ class Elastic:
 
         self.channel, self.start = channel, start
         head = start["head"]
-        self._addresses: Dict[str, str] = {}
-        self._take_addresses(start["hosts"])
+        self._hosts: Dict[str, Dict[str, Any]] = dict(start["hosts"])
         self.discovery = hosts.Hosts(start["hosts"], start["run"], head, self._busy)
         self.server = meeting.Server(start["address"])
         order = {
@@ -116,11 +116,12 @@ class Elastic:
         }
 
         def launch(slot: Any) -> Any:
-            address = self._addresses[slot.hostname]
-            words = crew.argv_of(slot.hostname, address, head)
+            host = self._hosts[slot.hostname]
+            words = crew.argv_of(slot.hostname, host["address"], head)
             key = (slot.hostname, slot.local_rank)
             met = meeting_of(start["address"], self.server.port)
-            return crew.Worker(key, slot.rank, words, crew.order_of(order, slot, met))
+            own = crew.with_words(order, host.get("env") or {})
+            return crew.Worker(key, slot.rank, words, crew.order_of(own, slot, met))
 
         self.driver = driver.Driver(
             self.server,
@@ -133,21 +134,18 @@ class Elastic:
             tell=channel.tell,
         )
         # The supervisor only lists nodes of the cluster.
-        self._allowed = {start["address"], *self._addresses.values()}
+        self._allowed = {start["address"], *(host["address"] for host in self._hosts.values())}
         self.server.start(meeting.handler_of(self.driver, self._allowed, self.driver.formed))
 
     def _busy(self, name: str) -> bool:
         return any(host == name for host, _ in list(self.driver.workers))
 
-    def _take_addresses(self, hosts: Dict[str, Any]) -> None:
-        self._addresses.update({name: host["address"] for name, host in hosts.items()})
-
     def hear(self, source: Any) -> None:
         """Take what the supervisor sends, until its end: then nobody wants this run any more."""
         for value in source:
             if "hosts" in value:
-                self._take_addresses(value["hosts"])
-                self._allowed.update(self._addresses.values())
+                self._hosts.update(value["hosts"])
+                self._allowed.update(host["address"] for host in self._hosts.values())
                 self.discovery.set(value["hosts"])
             if value.get("stop"):
                 self.stop()

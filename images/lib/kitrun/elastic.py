@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Container, Dict, List, Mapping, Optional,
 from kitelastic import desk
 from kitqueue import line
 
-from kitrun import decide, frames, store
+from kitrun import decide, devices, frames, store
 from kitrun.attempt import Attempt
 from kitrun.output import Output, now_ms
 
@@ -37,12 +37,21 @@ def usable(
     On a cordoned host, the ranks that are `there` go on, and no new one starts.
     """
     return {
-        place["node"]: {"address": place["address"], "slots": place["ranks"]}
+        place["node"]: dict(
+            {"address": place["address"], "slots": place["ranks"]}, **({"env": place["env"]} if "env" in place else {})
+        )
         for place in places
         if not place.get("leaving")
         and place["node"] not in lost
         and (place["node"] in there or place["node"] not in cordons)
     }
+
+
+def held_slots(places: Sequence[Mapping[str, Any]], first: str) -> str:
+    """Return KIT_HELD_SLOTS of the hosts of these places. `first` is that of the hosts with which the run began."""
+    own = {str(place["node"]): str(place["env"].get(devices.HELD, "")) for place in places if place.get("env")}
+    kept = [word for word in first.split() if word.partition("=")[0] not in own]
+    return " ".join([*kept, *filter(None, own.values())])
 
 
 class ElasticOutput(Output):
@@ -197,6 +206,8 @@ class ElasticAttempt(Attempt):
                 self._formed = True
                 self._there = [host for host, _ in event["hosts"]]
                 self._note_world(self._there)
+                held = held_slots(self._places(), str(self.launch.env.get(devices.HELD, "")))
+                self._idle.look_at(self._there, held)
             elif event["event"] in ("over", "refused"):
                 self._over = event
         self._look_at_hosts(now)

@@ -1,9 +1,10 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
-Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "record": "<cluster.json>", "runs": [living runs],
-"code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved": {...}}: the snapshots of
-code that are here, the newest first, and those that living and waiting runs need; what is reserved for the first in
-line (kitqueue.gate). kit answers with one line, and gets one or more:
+Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "record": "<cluster.json>", "runs":
+[living runs], "code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved": {...}}: the
+snapshots of code that are here, the newest first, and those that living and waiting runs need; what is reserved for the
+first in line (kitqueue.gate). `words`: an added place may have "env" (kitelastic.desk). kit answers with one line, and
+gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
     "stdin", "torchrun", "elastic", "now"}
@@ -88,6 +89,7 @@ class Front:
             {
                 "kit-launch": 2,
                 "stdin": True,
+                "words": True,
                 "record": read_record(self.record),
                 "runs": runs,
                 "code": code.snapshots(root=self.root),

@@ -87,12 +87,16 @@ class Watch:
     def __init__(self, most: Optional[float], held: str, names: Sequence[str]) -> None:
         self._most = float(most or 0.0)
         self._numbers: Dict[str, Optional[List[int]]] = {}
+        self._state = State()
+        self.look_at(names, held)
+
+    def look_at(self, names: Sequence[str], held: str) -> None:
+        """Look at these nodes from now on: an elastic run comes to other ones, and leaves some."""
         if self._most:
             # Imported only here: few runs need it.
             from kitrun import devices
 
             self._numbers = {name: devices.held_numbers(held, name) for name in names}
-        self._state = State()
 
     def tick(self, now: float, nodes: Sequence[Any]) -> Optional[decide.Stop]:
         """Take the answers and ask again if that is due. Return a stop if the GPUs were idle for too long."""

@@ -18,7 +18,6 @@ from kit.flows.run.ready import node_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.run import RunRecord
-from kit.model.values import asdict
 from kit.plan.cluster.record import from_text
 from kit.plan.run import elastic, leases
 from kit.plan.run.cores import EXCLUSIVE
@@ -38,15 +37,22 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
         new = [node for node in nodes if node.name not in there]
         if not new:
             raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
-        elastic.check_addresses(new)
-        places = leases.places_on(new, living)
         fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
         exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
-        elastic.check_added(new, record, fields, living, exclusive=exclusive)
+        share = elastic.gpus_of_rank(fields)
+        elastic.check_addresses(new)
+        elastic.check_added(new, record, share)
+        places = elastic.words(
+            context.spec, new, leases.places_on(new, living, share), exclusive=exclusive, cpus=record.cpus
+        )
+        _check_words(door, places)
+        if record.data and _staged(context, record, [node.name for node in new]):
+            # What the head said of its runs is out of date.
+            return add_hosts(context, record.id, hosts)
         code = dict(fields.get("code") or {})
         if code.get("digest"):
             Stored(record.id, code).bring(context, door, cluster, [node.name for node in new], ask=True)
-        changed = _change(door, record, add=[asdict(place) for place in places], drop=[])
+        changed = _change(door, record, add=places, drop=[])
         most = elastic.limit_reached(fields)
         if most is not None:
             names = ",".join(node.name for node in new)
@@ -56,6 +62,24 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
         return changed
     finally:
         door.close()
+
+
+def _check_words(door: Door, places: Sequence[Mapping[str, Any]]) -> None:
+    """Raise NotReadyError if an older launcher would give the ranks of a host the GPUs or CPUs of other runs."""
+    partly = [str(place["node"]) for place in places if any(place["env"].values())]
+    if partly and not door.takes_words:
+        raise NotReadyError(
+            "the cluster's image cannot give these ranks a part of the host",
+            hint="add a host that no run uses; the image of the next kit deploy can",
+            host=partly[0],
+        )
+
+
+def _staged(context: Context, record: RunRecord, hosts: Sequence[str]) -> bool:
+    """Stage the run's data sets (--data) on these hosts. Return whether one was missing."""
+    from kit.flows.data.stage import stage_missing  # noqa: PLC0415  (only for runs with --data)
+
+    return stage_missing(context, record.data, hosts)
 
 
 def drop_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:

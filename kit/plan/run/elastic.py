@@ -7,12 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 from kit.errors import InputError, NotReadyError
-from kit.model.launch import LaunchPlan, Node, RunRequest
-from kit.model.run import RunRecord
+from kit.model.launch import MOST_SLOTS, LaunchPlan, Node, Placement, RunRequest
+from kit.model.run import Place, RunRecord
 from kit.model.spec import ClusterSpec, ImageSpec
-from kit.model.values import replace
-from kit.plan.run import gpus, leases
-from kit.plan.run.mpi import MEETING
+from kit.model.values import asdict, replace
+from kit.plan.run import cores, gpus, leases, mpi
 
 LAUNCHER = "elastic"
 PROGRAM = "kit-elastic"
@@ -108,7 +107,7 @@ def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int | None) -> La
     words = plan.argv[: len(plan.argv) - len(plan.command)]
     named = [name for word, name in pairwise(words) if word == "-x"]
     # kit-elastic sets none of these, but a user can.
-    names = [name for name in named if name in plan.env or name not in MEETING]
+    names = [name for name in named if name in plan.env or name not in mpi.MEETING]
     argv = [PROGRAM, "--min-np", str(least), *(() if most is None else ("--max-np", str(most)))]
     if "--wdir" in words:
         argv += ["--wdir", words[words.index("--wdir") + 1]]
@@ -120,40 +119,47 @@ def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int | None) -> La
     return replace(plan, argv=(*argv, "--", *plan.command), elastic=settings)
 
 
-def check_added(
-    nodes: Sequence[Node], run: RunRecord, record: Mapping[str, Any], living: Sequence[RunRecord], *, exclusive: bool
-) -> None:
-    """Raise NotReadyError for a host whose GPUs or CPUs the ranks would not get as they should.
-
-    The words by which ranks choose them were fixed when the run began. On other hosts, ranks use all that they see.
-    `record` is that of `run`, as the head sends it.
-    """
+def gpus_of_rank(record: Mapping[str, Any]) -> int:
+    """Return how many GPUs each rank of a run has for itself, by the run's record as the head sends it."""
     settings = record.get("elastic")
     share = settings.get("gpus_per_rank") if isinstance(settings, dict) else None
-    if share:
-        raise NotReadyError(
-            f"run {run.id} gives each rank {share} of the GPUs (--gpus-per-rank), and its hosts cannot grow",
-            hint="start a run on more hosts, from its last checkpoint; or start it with --gpus-per-rank 0",
-        )
+    return share if isinstance(share, int) and 0 < share <= MOST_SLOTS else 0
+
+
+def check_added(nodes: Sequence[Node], run: RunRecord, share: int) -> None:
+    """Raise NotReadyError for a host that lacks the GPUs of a rank. Each rank of the run has `share` for itself."""
     for node in nodes:
-        others = [
-            other.id
-            for other in living
-            if other.id != run.id and any(place.node == node.name and place.slots for place in other.places)
-        ]
-        if others and (node.gpus or exclusive or run.cpus is not None):
+        if share and node.gpus < share:
             raise NotReadyError(
-                f"{others[0]} holds slots of {node.name}, and the ranks of run {run.id} there would also use its "
-                f"{'GPUs' if node.gpus else 'CPUs'}",
-                hint=f"add a host that no run uses, or wait until {others[0]} has ended: kit runs",
+                f"{node.name} has {node.gpus or 'no'} GPU{'s' if node.gpus > 1 else ''}, and run {run.id} gives each "
+                f"rank {share} (--gpus-per-rank)",
+                hint="add a host with more GPUs; if they are new, run: kit deploy",
                 host=node.name,
             )
-        if node.mig:
+        if share > 1 and node.mig:
             raise NotReadyError(
-                f"{node.name} has MIG devices, and the ranks of run {run.id} there would all use the first one",
-                hint="add a host without MIG; or start a run on more hosts, from the last checkpoint",
+                f"{node.name} has MIG devices, and run {run.id} gives each rank {share} GPUs: CUDA can use only one "
+                "MIG device in a process",
+                hint="add a host without MIG",
                 host=node.name,
             )
+
+
+def words(
+    spec: ClusterSpec, nodes: Sequence[Node], places: Sequence[Place], *, exclusive: bool, cpus: int | None
+) -> list[dict[str, Any]]:
+    """Return the places for the head, each with the host's own values of the variables for its GPUs and CPUs.
+
+    '' stands for no value. Those of the hosts with which the run began do not fit: each run holds other slots there.
+    """
+    result = []
+    for node, place in zip(nodes, places, strict=True):
+        alone = Placement(nodes=(node,), counts=(place.ranks,))
+        values = mpi.held_slots([place], alone)
+        values |= cores.variables(spec, alone, [place], exclusive=exclusive, count=cpus)
+        own = {name: values.get(name, "") for name in (mpi.SLOTS_VARIABLE, cores.SLOTS_VARIABLE)}
+        result.append({**asdict(place), "env": own})
+    return result
 
 
 def limit_reached(record: Mapping[str, Any]) -> int | None:

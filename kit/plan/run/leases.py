@@ -9,6 +9,7 @@ from kit.errors import NotReadyError
 from kit.model.launch import Node, Placement
 from kit.model.run import Place, RunRecord
 from kit.model.text import plural
+from kit.model.values import replace
 from kit.plan.run import gpus
 from kit.plan.run.ranks import place
 
@@ -56,12 +57,17 @@ def room(nodes: Sequence[Node], living: Sequence[RunRecord], share: int = 0) -> 
     return [len(free[node.name]) for node in nodes]
 
 
-def places_on(nodes: Sequence[Node], living: Sequence[RunRecord]) -> tuple[Place, ...]:
-    """Return the free slots of each node, as places. Raises NotReadyError if a node has none."""
+def places_on(nodes: Sequence[Node], living: Sequence[RunRecord], share: int = 0) -> tuple[Place, ...]:
+    """Return the free slots of each node, as places. With `share`, each rank there gets that many GPUs for itself.
+
+    Raises NotReadyError if a node has none.
+    """
     free = {node.name: _free(node, living) for node in nodes}
-    placement = Placement(nodes=tuple(nodes), counts=tuple(len(free[node.name]) for node in nodes))
+    placement = Placement(nodes=tuple(nodes), counts=tuple(room(nodes, living, share)))
     if not all(placement.counts):
-        raise _taken(placement, living)
+        raise _taken(replace(placement, counts=tuple(room(nodes, (), share))), living)
+    if share:
+        return gpus.places_alone(placement, {node.name: gpus.free(node, free[node.name]) for node in nodes}, share)
     return places(placement, free)
 
 

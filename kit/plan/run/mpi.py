@@ -166,7 +166,7 @@ def launch_plan(
     if oversubscribe:
         argv += ["--oversubscribe"]
     # A user cannot replace the run's mark.
-    ours = {RUN_VARIABLE: run_id, **_held(places, placement), **devices}
+    ours = {RUN_VARIABLE: run_id, **held_slots(places, placement), **devices}
     if code:
         ours[WORK_VARIABLE] = f"{folder}/{names.WORK}"
     supervisors: tuple[str, ...] = (*SUPERVISORS, *MEETING)
@@ -198,7 +198,7 @@ def launch_plan(
     )
 
 
-def _held(places: Sequence[Place], placement: Placement) -> dict[str, str]:
+def held_slots(places: Sequence[Place], placement: Placement) -> dict[str, str]:
     """Return KIT_HELD_SLOTS (`gpu1=0 gpu2=0,1`) if the run does not hold all GPUs, or slots, of a node.
 
     A node with MIG is always there: CUDA shows a process one MIG device only, so kit-rank must deal them to the ranks.

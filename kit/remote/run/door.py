@@ -54,6 +54,7 @@ class _Hello:
     record: str = ""
     runs: tuple[dict[str, Any], ...] = ()
     stdin: bool = False
+    words: bool = False
     code: dict[str, tuple[str, ...]] | None = None
     needed: tuple[str, ...] = ()
     waiting: int | None = None
@@ -84,6 +85,8 @@ class Door:
         self.record = ""
         # Whether the launcher passes standard input on to rank 0.
         self.takes_stdin = False
+        # Whether hosts that come to an elastic run can have their own values of variables.
+        self.takes_words = False
         self.living: tuple[Mapping[str, Any], ...] = ()
         self.code: Mapping[str, Sequence[str]] | None = None
         self.needed = Needed(at=0.0)
@@ -131,6 +134,7 @@ class Door:
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
         self.needed = Needed(digests=hello.needed, at=self._asked_at)
+        self.takes_words = hello.words
         self.waiting, self.cordons, self.reserved = hello.waiting, hello.cordons, hello.reserved
 
     def _reached(self, *, patient: bool) -> Completed:

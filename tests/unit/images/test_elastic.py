@@ -37,6 +37,7 @@ crew = launcher.load("kitelastic.crew")
 ending = launcher.load("kitelastic.ending")
 oldest = launcher.load("kitelastic.oldest")
 shim = launcher.load("kitelastic.shim")
+idle: Any = launcher.load("kitrun.idle")
 store = launcher.load("kitrun.store")
 supervise = launcher.load("kitrun.supervise")
 
@@ -60,6 +61,17 @@ def test_ranks_on_a_cordoned_host_go_on() -> None:
     cordons = {"gpu2": {"why": "slow"}}
     assert list(elastic.usable([place(1), place(2)], cordons, [], ["gpu1", "gpu2"])) == ["gpu1", "gpu2"]
     assert list(elastic.usable([place(1), place(2)], cordons, [], ["gpu1"])) == ["gpu1"]
+
+
+def test_a_host_that_comes_later_has_its_own_gpus() -> None:
+    later = desk.place_of(place(2, 1, of=2, env={"KIT_HELD_SLOTS": "gpu2=1", "LD_PRELOAD": "/tmp/x.so"}))
+    assert later["env"] == {"KIT_HELD_SLOTS": "gpu2=1"}
+    usable = elastic.usable([place(1), later], {}, [], [])
+    assert ("env" in usable["gpu1"], usable["gpu2"]["env"]) == (False, later["env"])
+    assert elastic.held_slots([place(1), later], "gpu1=0 gpu2=0") == "gpu1=0 gpu2=1"
+    assert elastic.held_slots([place(2, 0, 1, env={"KIT_HELD_SLOTS": ""})], "gpu2=0") == ""
+    # Two ranks with one GPU each hold the one slot that means both.
+    assert desk.place_of({**place(2, 0, of=2), "ranks": 2})["ranks"] == 2
 
 
 def test_hosts_come_and_leave() -> None:
@@ -561,6 +573,20 @@ def test_a_run_that_has_started_may_have_fewer_ranks_later(tmp_path: Path) -> No
     silent = attempt(tmp_path, start_timeout=60.0)
     silent._report = lambda why: None
     assert "0 of 2 ranks were up" in silent._reason_to_stop(late).why
+
+
+def test_idle_gpus_are_those_of_the_present_hosts(tmp_path: Path) -> None:
+    """A run that worked on new hosts was ended, because the GPUs of its first ones did nothing."""
+    running = attempt(tmp_path, idle_gpu=30.0)
+    running.guarded = True
+    names = ("gpu1", "gpu2", "gpu3")
+    running.nodes = [SimpleNamespace(name=name, gpus=None, over=0, send=lambda _: True) for name in names]
+    running.output.standard(event("formed", ("gpu1", 1), ("gpu2", 1)) + event("reset", ("gpu3", 1)))
+    began = time.monotonic()
+    for turn, (use, ends) in enumerate([(90.0, False), (90.0, False), (90.0, False), (0.0, False), (0.0, True)]):
+        for node in running.nodes:
+            node.gpus = [[0, use if node.name == "gpu3" else 0.0]]
+        assert (running._reason_to_stop(began + 60 + turn * 2 * idle.EVERY_S) is not None) is ends, turn
 
 
 FIRST = (3, "gpu3", 9)

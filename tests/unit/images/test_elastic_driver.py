@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,8 +13,10 @@ import pytest
 from tests.fakes import elastic_driver, launcher
 
 crew = launcher.load("kitelastic.crew")
+main = launcher.load("kitelastic.main")
 
 SLOT = SimpleNamespace(hostname="gpu2", rank=3, local_rank=1)
+SLOT_FIELDS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 DISCOVERY = SimpleNamespace(doubt=lambda _name: None, trust=lambda _name: None, ordered=lambda *_: [])
 
 
@@ -23,7 +26,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name, module in elastic_driver.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     yield launcher.load("kitelastic.driver")
-    for name in ("kitelastic.driver", "kitelastic.meeting"):
+    for name in ("kitelastic.driver", "kitelastic.hosts", "kitelastic.meeting"):
         # Another test may want Horovod's own.
         sys.modules.pop(name, None)
 
@@ -47,6 +50,26 @@ def test_ranks_that_a_person_ends_while_they_start_are_no_failure(driver: Any) -
     driver._handle_worker_exit(SLOT, 143, 0.0)
     assert (driver.refused, driver.first, driver.finished()) == (False, None, False)
     assert driver.ends == [("gpu2", 143)]
+
+
+def test_a_rank_gets_its_hosts_own_values(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gpu2 came later: the run holds other slots there than on the hosts with which it began."""
+    monkeypatch.setattr(crew, "argv_of", lambda *_: ["sh", "-c", "head -n 1 >&2; cat >/dev/null &"])
+    gpu2 = {"address": "127.0.0.2", "slots": 1, "env": {"KIT_HELD_SLOTS": "gpu2=1", "KIT_CPU_SLOTS": ""}}
+    hosts = {"gpu1": {"address": "127.0.0.1", "slots": 1}, "gpu2": gpu2}
+    start = {"run": "r", "head": "gpu1", "address": "127.0.0.1", "hosts": hosts, "code": "", "began": 1.0}
+    first = {"KIT_HELD_SLOTS": "gpu1=0", "KIT_CPU_SLOTS": "gpu1=0/2"}
+    args = main.arguments(["--min-np", "1", *(word for name in first for word in ("-x", name)), "--", "true"])
+    run = main.Elastic(args, start, SimpleNamespace(write=None, tell=None), first)
+    try:
+        for host, expected in (("gpu1", first), ("gpu2", {"KIT_HELD_SLOTS": "gpu2=1"})):
+            slot = SimpleNamespace(hostname=host, **dict.fromkeys(SLOT_FIELDS, 0))
+            orders: list[bytes] = []
+            run.driver._launch(slot).run([], orders.append)
+            env = json.loads(b"".join(orders))["env"]
+            assert {name: env[name] for name in first if name in env} == expected
+    finally:
+        run.server.stop()
 
 
 RECORD = r"printf '\036kit-line 3 x . 13\ngpu2 255 0 0\n' >&2; "

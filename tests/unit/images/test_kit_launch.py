@@ -29,6 +29,7 @@ def test_it_says_hello_with_the_record(head: Head) -> None:
     assert head.door().hello == {
         "kit-launch": VERSION,
         "stdin": True,
+        "words": True,
         "record": '{"kit": 1}\n',
         "runs": [],
         "code": {},

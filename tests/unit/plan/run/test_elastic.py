@@ -171,25 +171,49 @@ def test_more_hosts_give_all_their_free_slots() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "record", "others", "exclusive", "says"),
+    ("host", "share", "says"),
     [
-        (node(3), {}, [], True, ""),
-        (node(3), {}, [holder(3, 0)], False, ""),
-        (node(3), {}, [holder(3)], True, ""),
-        (node(3), {}, [holder(3, 0)], True, "20261123-101500-0001 holds slots of gpu3, and .* would also use its CPUs"),
-        (replace(node(3), gpus=2), {}, [], False, ""),
-        (replace(node(3), gpus=2), {}, [holder(3, 0)], False, "would also use its GPUs"),
-        (replace(node(3), gpus=2), {"elastic": {"gpus_per_rank": 1}}, [], False, "gives each rank 1 of the GPUs"),
-        (replace(node(3), gpus=2, mig=True), {}, [], False, "gpu3 has MIG devices"),
+        (node(3), 0, ""),
+        (replace(node(3), gpus=2, mig=True), 1, ""),
+        (replace(node(3), gpus=2), 2, ""),
+        (node(3), 1, "gpu3 has no GPU, and run 20261121-101500-0002 gives each rank 1"),
+        (replace(node(3), gpus=2), 4, "gpu3 has 2 GPUs, and run"),
+        (replace(node(3), gpus=2, mig=True), 2, "gpu3 has MIG devices"),
     ],
 )
-def test_hosts_whose_gpus_and_cpus_a_run_can_have(
-    host: Node, record: dict[str, Any], others: list[RunRecord], says: str, *, exclusive: bool
-) -> None:
+def test_hosts_that_have_the_gpus_of_a_rank(host: Node, share: int, says: str) -> None:
     run = RunRecord(id="20261121-101500-0002", cluster="lab", image="i", command=("true",), places=(), by="me")
     refused = pytest.raises(NotReadyError, match=says) if says else contextlib.nullcontext()
     with refused:
-        elastic.check_added([host], run, record, [run, *others], exclusive=exclusive)
+        elastic.check_added([host], run, share)
+
+
+@pytest.mark.parametrize(
+    ("record", "share"),
+    [({"elastic": {"gpus_per_rank": 2}}, 2), ({"elastic": {}}, 0), ({"elastic": {"gpus_per_rank": "2"}}, 0), ({}, 0)],
+)
+def test_how_many_gpus_a_rank_has(record: dict[str, object], share: int) -> None:
+    assert elastic.gpus_of_rank(record) == share
+
+
+@pytest.mark.parametrize(
+    ("host", "living", "share", "exclusive", "ranks", "own"),
+    [
+        (replace(node(3), gpus=2), [], 0, False, 2, ("", "")),
+        (replace(node(3), gpus=2), [holder(3, 0)], 0, False, 1, ("gpu3=1", "")),
+        (replace(node(3), gpus=4), [holder(3, 0)], 1, False, 2, ("gpu3=2,3", "")),
+        (replace(node(3), gpus=2, mig=True), [], 0, False, 2, ("gpu3=0,1", "")),
+        (node(3), [holder(3, 0)], 0, True, 1, ("gpu3=1", "gpu3=1/2 exclusive")),
+    ],
+)
+def test_each_host_that_comes_has_its_own_gpus_and_cpus(
+    host: Node, living: list[RunRecord], share: int, ranks: int, own: tuple[str, str], *, exclusive: bool
+) -> None:
+    """The words of the hosts with which the run began name other slots, or none."""
+    places = leases.places_on([host], living, share)
+    (made,) = elastic.words(ClusterSpec(), [host], places, exclusive=exclusive, cpus=None)
+    assert made["ranks"] == ranks
+    assert made["env"] == dict(zip(("KIT_HELD_SLOTS", "KIT_CPU_SLOTS"), own, strict=True))
 
 
 FAILED = {"rank": 1, "host": "gpu2"}
