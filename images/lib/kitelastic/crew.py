@@ -66,8 +66,8 @@ class Worker:
         self.exit_code: Optional[int] = None
         # In how many worlds this rank met the others.
         self.worlds = 0
-        # Whether kit-rank has reported the rank's end, so that the exit code is the rank's own.
-        self.reported = False
+        # Whether kit-rank has reported the rank's start, and its end: then the exit code is the rank's own.
+        self.started = self.reported = False
         self._splitter = frames.Splitter()
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
@@ -120,6 +120,7 @@ class Worker:
 
     def _pass_on(self, pieces: Any, write: Callable[[bytes], None]) -> None:
         for rank, kind, more, body in pieces:
+            self.started = self.started or kind == "u"
             self.reported = self.reported or kind == "x"
             if rank is None:
                 write(body)

@@ -45,7 +45,7 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         # Whether any rank has used Horovod's elastic state.
         self.has_state = False
         self.refused = False
-        # Horovod ended the run because ranks had failed on every host: how, for people, or "".
+        # Ranks failed so that the run ended, by Horovod's rule or at the start: how, for people, or "".
         self.everywhere = ""
         # The failure that began the present reset, as `first`.
         self._cause: Optional[Tuple[int, str, int]] = None
@@ -103,12 +103,15 @@ class Driver(ElasticDriver):  # type: ignore[misc]
                     self.first = (worker.rank if worker else slot.rank, slot.hostname, exit_code)
                 self._doubt(slot.hostname)
                 if not self.has_state and exit_code != BROKEN:
-                    self.refuse()
+                    self.refuse(worker)
         super()._handle_worker_exit(slot, exit_code, timestamp)
 
-    def refuse(self) -> None:
-        """End a run whose script cannot be reset."""
-        self.refused = True
+    def refuse(self, worker: Optional[Worker]) -> None:
+        """End a run whose script cannot be reset, or one of whose first ranks did not even start."""
+        if worker is None or worker.started:
+            self.refused = True
+        else:
+            self.everywhere = "rank %d did not start on %s" % (worker.rank, worker.key[0])
         self.quit("")
 
     def quit(self, why: str) -> None:

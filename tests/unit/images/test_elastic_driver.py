@@ -44,6 +44,14 @@ def test_a_failed_rank_without_state_ends_the_run(driver: Any) -> None:
     assert (driver.refused, driver.first, driver.finished()) == (True, (3, "gpu2", 1), True)
 
 
+def test_a_first_rank_that_did_not_start_says_nothing_about_the_script(driver: Any) -> None:
+    """A host with a full disk cannot make the working folder. kit said that the script has no elastic state."""
+    script = "cat >/dev/null & echo 'kit-code: gpu2: the disk is full' >&2; exit 4"
+    driver._launch = lambda slot: crew.Worker(("gpu2", 1), slot.rank, ["sh", "-c", script], {})
+    driver._handle_worker_exit(SLOT, *driver._create(SLOT, []))
+    assert (driver.refused, driver.everywhere, driver.finished()) == (False, "rank 3 did not start on gpu2", True)
+
+
 def test_ranks_that_a_person_ends_while_they_start_are_no_failure(driver: Any) -> None:
     """kit would say that the script has no elastic state, and would end the others before their grace is over."""
     driver.stopping = True
@@ -72,7 +80,7 @@ def test_a_rank_gets_its_hosts_own_values(made: Any, monkeypatch: pytest.MonkeyP
         run.server.stop()
 
 
-RECORD = r"printf '\036kit-line 3 x . 13\ngpu2 255 0 0\n' >&2; "
+RECORD = r"printf '\036kit-line 3 u . 8\ngpu2 71\n\036kit-line 3 x . 13\ngpu2 255 0 0\n' >&2; "
 
 
 @pytest.mark.parametrize(
