@@ -24,8 +24,11 @@ BROKEN = 256
 Key = Tuple[str, int]
 
 
-def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str]) -> Dict[str, Any]:
-    """Return what kit-worker reads for a rank. `slot` is Horovod's SlotInfo, `meeting` where the ranks meet."""
+def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str], number: int) -> Dict[str, Any]:
+    """Return what kit-worker reads for a rank on the host of this number.
+
+    `slot` is Horovod's SlotInfo, `meeting` where the ranks meet.
+    """
     env = dict(
         start["env"],
         HOROVOD_HOSTNAME=slot.hostname,
@@ -41,7 +44,8 @@ def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str]) ->
         WORLD_SIZE=str(slot.size),
         LOCAL_RANK=str(slot.local_rank),
         LOCAL_WORLD_SIZE=str(slot.local_size),
-        GROUP_RANK=str(slot.cross_rank),
+        # Not the cross rank: with uneven slots, ranks of one host have different ones.
+        GROUP_RANK=str(number),
     )
     env.update(meeting)
     order = {"run": start["run"], "env": env, "argv": list(start["argv"])}

@@ -140,6 +140,11 @@ class Driver(ElasticDriver):  # type: ignore[misc]
                 self._host_manager.update_available_hosts()
         return good
 
+    def number_of(self, host: str) -> int:
+        """Return the number of a host among those of the present world, from 0."""
+        hosts = list(self._host_assignments)
+        return hosts.index(host) if host in hosts else 0
+
     # Resets
 
     def register_worker_server(self, host: str, slot: int, addresses: Any, secret_key: bytes) -> None:
@@ -241,6 +246,8 @@ class Driver(ElasticDriver):  # type: ignore[misc]
             if self._met != self._world_size:
                 return
             now = [(host, len(slots)) for host, slots in self._host_assignments.items()]
+            slots = sorted((slot for slots in self._host_assignments.values() for slot in slots), key=lambda s: s.rank)
+            ranks = [(slot.hostname, slot.local_rank) for slot in slots]
             before, self._before = self._before, now
             since, self._since = self._since, None
             self._formed_at = time.monotonic()
@@ -249,9 +256,9 @@ class Driver(ElasticDriver):  # type: ignore[misc]
                 worker.worlds += self.has_rank_assignment(*key)
             if before:
                 seconds = round(self._formed_at - (since or 0.0), 2)
-                self._tell("reset", **change(before, now), seconds=seconds, **failed(cause))
+                self._tell("reset", **change(before, now), ranks=ranks, seconds=seconds, **failed(cause))
             else:
-                self._tell("formed", hosts=now, np=self._world_size)
+                self._tell("formed", hosts=now, ranks=ranks, np=self._world_size)
 
 
 class Registry(WorkerStateRegistry):  # type: ignore[misc]

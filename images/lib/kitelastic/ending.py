@@ -14,8 +14,8 @@ def of(first: Optional[First], *, why: str, refused: bool, everywhere: str) -> T
     """Return the exit code, and an event or {}.
 
     `first` is the rank that failed first since the last reset. `why` the driver could not build another world.
-    `refused`: the script has no elastic state. `everywhere` says how ranks failed on every host, or at the start, if that
-    ended the run.
+    `refused`: the script has no elastic state. `everywhere` says how ranks failed on every host, or at the start, if
+    that ended the run.
     """
     if refused and first is not None and first[2] != BROKEN:
         return first[2], {"name": "refused", "rank": first[0], "host": first[1], "exit_code": first[2]}

@@ -121,7 +121,9 @@ class Elastic:
             key = (slot.hostname, slot.local_rank)
             met = meeting_of(start["address"], self.server.port)
             own = crew.with_words(order, host.get("env") or {})
-            return crew.Worker(key, slot.rank, words, crew.order_of(own, slot, met))
+            return crew.Worker(
+                key, slot.rank, words, crew.order_of(own, slot, met, self.driver.number_of(slot.hostname))
+            )
 
         self.driver = driver.Driver(
             self.server,

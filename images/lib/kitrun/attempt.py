@@ -267,14 +267,13 @@ class Attempt:
         """Write down what each rank is doing, for the person who wants to know why nothing happens."""
         if not self.guarded:
             self.guard()
-        by_rank = {}
-        for host, stacks in nodes.ask(self.nodes, "stacks", "stacks", STACKS_S).items():
-            for entry in stacks:
-                by_rank[entry["rank"]] = dict(entry, host=host)
+        answers = nodes.ask(self.nodes, "stacks", "stacks", STACKS_S)
+        by_rank = {entry["rank"]: entry for entry in self._numbered(answers)}
+        hosts = self._hosts_of_ranks()
         ranks = []
-        count = max(1, self.launch.ranks)
-        for rank in range(self.launch.ranks):
-            entry = by_rank.get(rank, {"rank": rank, "host": self.launch.host_of(rank)})
+        count = max(1, len(hosts))
+        for rank, host in sorted(hosts.items()):
+            entry = by_rank.get(rank, {"rank": rank, "host": host})
             role = self.launch.role_of(rank)
             if role:
                 entry["role"] = role
@@ -287,6 +286,18 @@ class Attempt:
             entry["last"] = frames.shortened((self.output.last_lines(rank) or [""])[-1], MOST_LAST // count)
             ranks.append(entry)
         self.note("hang", why=why, ranks=ranks)
+
+    def _hosts_of_ranks(self) -> Dict[int, str]:
+        """Return the host of each rank."""
+        return {rank: self.launch.host_of(rank) for rank in range(self.launch.ranks)}
+
+    def _numbered(self, answers: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        """Return what ranks are doing, from what each host answered, with their hosts and numbers."""
+        return [
+            dict({name: entry[name] for name in entry if name != "local"}, host=host)
+            for host, entries in answers.items()
+            for entry in entries
+        ]
 
     def _begin_stop(self, stop: decide.Stop, now: float) -> None:
         self.note("stopping", why=stop.why)

@@ -60,6 +60,8 @@ class ElasticOutput(Output):
     def __init__(self) -> None:
         super().__init__()
         self.events: List[Dict[str, Any]] = []
+        # (host, local rank) -> the rank's number in the present world.
+        self.numbers: Dict[Tuple[str, str], int] = {}
         self._rest = b""
 
     def standard(self, data: bytes) -> bytes:
@@ -82,6 +84,7 @@ class ElasticOutput(Output):
             self.ended.clear()
             hosts = [host for host, count in event["hosts"] for _ in range(count)]
             self.up = dict(enumerate(hosts))
+            self.numbers = {(host, str(local)): rank for rank, (host, local) in enumerate(event.pop("ranks", ()))}
         return frames.event(now_ms(), event.pop("event"), **event)
 
 
@@ -217,6 +220,19 @@ class ElasticAttempt(Attempt):
         """Return that all are up, from the first world on. A later one may have fewer ranks than the start."""
         up, ranks = super()._started()
         return (ranks if self._formed else up), ranks
+
+    def _hosts_of_ranks(self) -> Dict[int, str]:
+        return dict(self.output.up) if self._formed else super()._hosts_of_ranks()
+
+    def _numbered(self, answers: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        """Return what ranks are doing, by their numbers in the present world. Their own are those of their start."""
+        output = self.output
+        assert isinstance(output, ElasticOutput)
+        whole = [dict(entry, host=host) for host, entries in answers.items() for entry in entries]
+        pairs = [(entry, output.numbers.get((entry["host"], entry.pop("local", "")))) for entry in whole]
+        if not output.numbers:
+            return [entry for entry, _ in pairs]
+        return [dict(entry, rank=number) for entry, number in pairs if number is not None]
 
     def _stop_of_lost(self) -> Optional[decide.Stop]:
         """Forget lost nodes that answer again. Guards on the others have ended the ranks there, or soon will."""

@@ -243,9 +243,9 @@ def _end(run_id: str, patience: float) -> int:
 
 
 def stacks(run_id: str, patience: float = 1.0) -> List[Dict[str, Any]]:
-    """Return what each rank here is doing: [{rank, pid, state, command, wchan, stack}].
+    """Return what each rank here is doing: [{rank, local, pid, state, command, wchan, stack}].
 
-    `stack` is '' for a rank that is not Python.
+    `local` is what its starter set as LOCAL_RANK, or ''. `stack` is '' for a rank that is not Python.
     """
     first = speakers(ranks(run_id))
     # Another program in the rank's place would be ended by the signal.
@@ -264,6 +264,7 @@ def stacks(run_id: str, patience: float = 1.0) -> List[Dict[str, Any]]:
     return [
         {
             "rank": rank,
+            "local": environment(pid).get(b"LOCAL_RANK", b"").decode("utf-8", "replace"),
             "pid": pid,
             "state": state(pid),
             "command": " ".join(b" ".join(command(pid)).decode("utf-8", "replace").split())[:120],

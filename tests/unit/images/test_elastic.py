@@ -327,7 +327,7 @@ class Slot:
 
 def test_an_order_has_the_ranks_numbers_and_where_they_meet() -> None:
     start = {"run": "r", "env": {"MINE": "x"}, "argv": ["python", "train.py"], "wdir": "", "code": "", "began": 1.0}
-    order = crew.order_of(start, Slot(), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"})
+    order = crew.order_of(start, Slot(), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"}, 1)
     expected = {"MINE": "x", "HOROVOD_RANK": "3", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_HOSTNAME": "gpu2", "RANK": "3"}
     assert expected.items() <= order["env"].items()
     assert order["env"]["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
@@ -587,6 +587,27 @@ def test_idle_gpus_are_those_of_the_present_hosts(tmp_path: Path) -> None:
         for node in running.nodes:
             node.gpus = [[0, use if node.name == "gpu3" else 0.0]]
         assert (running._reason_to_stop(began + 60 + turn * 2 * idle.EVERY_S) is not None) is ends, turn
+
+
+def test_a_report_has_the_ranks_of_the_present_world(tmp_path: Path) -> None:
+    """Each rank's own number is that of its start: one that joined later had that of another, or was left out."""
+    running = attempt(tmp_path)
+    noted: list[dict[str, Any]] = []
+    running.note = lambda _name, **fields: noted.append(fields)
+    running.guarded = True
+    # gpu1 failed and gpu3 came. The first rank of gpu3 had number 0 at its start, and is number 1 now.
+    ranks = [("gpu2", 1), ("gpu2", 0), ("gpu3", 0)]
+    reset = json.dumps({"event": "reset", "hosts": [["gpu2", 2], ["gpu3", 1]], "ranks": ranks}).encode() + b"\n"
+    running.output.standard(event("formed", ("gpu1", 1), ("gpu2", 2)) + reset)
+    running._reason_to_stop(time.monotonic())
+    stacks = {
+        "gpu2": [{"rank": 1, "local": "0", "pid": 7}, {"rank": 2, "local": "1", "pid": 8}],
+        "gpu3": [{"rank": 0, "local": "0", "pid": 9}],
+    }
+    running.nodes = []
+    assert {entry["rank"]: entry["pid"] for entry in running._numbered(stacks)} == {0: 8, 1: 7, 2: 9}
+    running._report("no rank had said anything")
+    assert [(entry["rank"], entry["host"]) for entry in noted[-1]["ranks"]] == [(0, "gpu2"), (1, "gpu2"), (2, "gpu3")]
 
 
 FIRST = (3, "gpu3", 9)

@@ -69,13 +69,16 @@ def test_a_rank_gets_its_hosts_own_values(made: Any, monkeypatch: pytest.MonkeyP
     first = {"KIT_HELD_SLOTS": "gpu1=0", "KIT_CPU_SLOTS": "gpu1=0/2"}
     args = main.arguments(["--min-np", "1", *(word for name in first for word in ("-x", name)), "--", "true"])
     run = main.Elastic(args, start, SimpleNamespace(write=None, tell=None), first)
+    run.driver._host_assignments = hosts
     try:
-        for host, expected in (("gpu1", first), ("gpu2", {"KIT_HELD_SLOTS": "gpu2=1"})):
+        for number, (host, expected) in enumerate((("gpu1", first), ("gpu2", {"KIT_HELD_SLOTS": "gpu2=1"}))):
             slot = SimpleNamespace(hostname=host, **dict.fromkeys(SLOT_FIELDS, 0))
             orders: list[bytes] = []
             run.driver._launch(slot).run([], orders.append)
             env = json.loads(b"".join(orders))["env"]
             assert {name: env[name] for name in first if name in env} == expected
+            # From this, kit-rank sets NODE_RANK.
+            assert env["GROUP_RANK"] == str(number)
     finally:
         run.server.stop()
 
