@@ -62,6 +62,10 @@ def without(launch: Launch, lost: Sequence[str], policy: Mapping[str, Any]) -> T
     addresses = {place["address"] for place in launch.places if place["node"] in names}
     lines = [line for line in launch.hostfile.splitlines() if line.split()[0] not in addresses]
     argv = list(launch.argv)
-    argv[argv.index("-np") + 1] = str(len(kept) if launch.torchrun else np)
+    at = argv.index("-np")
+    argv[at + 1] = str(len(kept) if launch.torchrun else np)
+    if argv[at + 2 : at + 3] == ["--stdin"]:
+        # torchrun numbers hosts in the order of their addresses, as text, and rank 0 gets the standard input.
+        argv[at + 3] = str(min(range(len(kept)), key=lambda number: str(kept[number]["address"])))
     hostfile = "".join(line + "\n" for line in lines)
     return names, launch._replace(argv=tuple(argv), hostfile=hostfile, places=kept)

@@ -147,12 +147,11 @@ def launch_plan(
     With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
     folder = f"{RUNS_FOLDER}/{run_id}"
-    processes = len(placement.nodes) if torchrun else placement.np + len(helpers)
     if (torchrun or elastic) and binding(spec) != "none":
         # All ranks of a host would inherit the CPUs to which mpirun binds their torchrun, and an elastic run has no
         # mpirun. So kit-rank binds each rank.
         devices = {**devices, cores.BIND_VARIABLE: binding(spec)}
-    argv = ["mpirun", "--allow-run-as-root", "-np", str(processes)]
+    argv = ["mpirun", "--allow-run-as-root", *_processes(placement, helpers, torchrun=torchrun)]
     argv += ["--hostfile", f"{folder}/hostfile"]
     argv += ["--map-by", "seq" if helpers else "ppr:1:node" if torchrun else "slot"]
     argv += ["--bind-to", "none" if cores.BIND_VARIABLE in devices else binding(spec)]
@@ -196,6 +195,17 @@ def launch_plan(
         code=code,
         torchrun=torchrun,
     )
+
+
+def _processes(placement: Placement, helpers: Sequence[Helper], *, torchrun: bool) -> tuple[str, ...]:
+    """Return the words for the number of processes that mpirun starts, and for the one that gets standard input."""
+    if not torchrun:
+        return "-np", str(placement.np + len(helpers))
+    # mpirun would give it to the torchrun of the first host. But torchrun numbers the hosts in the order of their
+    # addresses, as text, so rank 0 may be on another one.
+    nodes = placement.nodes
+    first = min(range(len(nodes)), key=lambda number: nodes[number].address)
+    return "-np", str(len(nodes)), "--stdin", str(first)
 
 
 def held_slots(places: Sequence[Place], placement: Placement) -> dict[str, str]:

@@ -20,8 +20,9 @@ from kit.remote.run.log import RunLog
 from tests.fakes import launcher
 from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, Story, place, until
 
-attempt, metrics, newest, nodes, procs = (
-    launcher.load(f"kitrun.{name}") for name in ("attempt", "metrics", "newest", "nodes", "procs")
+attempt, metrics, newest, nodes, procs, supervise, launching = (
+    launcher.load(f"kitrun.{name}")
+    for name in ("attempt", "metrics", "newest", "nodes", "procs", "supervise", "launch")
 )
 
 SCRIPT = ("sh", "-c")
@@ -267,6 +268,21 @@ def test_lost_hosts_are_left_out_where_enough_ranks_stay(
     assert [event["dropped"] for event in story.events("again")] == [dropped]
     assert story.code == 0
     head.nothing_left()
+
+
+def test_the_next_attempt_of_torchrun_gives_standard_input_to_the_host_of_rank_0() -> None:
+    """torchrun numbers hosts by their addresses as text: without 10.0.0.10, 10.0.0.11 has rank 0."""
+    hosts = {"gpu1": "10.0.0.9", "gpu2": "10.0.0.10", "gpu3": "10.0.0.11"}
+    launch = supervise.launch_of({
+        "argv": ["mpirun", "-np", "3", "--stdin", "1", "true", "--stdin", "x"],
+        "env": {}, "hostfile": "", "head": "gpu1",
+        "places": [{"node": name, "address": address, "ranks": 2, "slots": [0, 1]} for name, address in hosts.items()],
+        "torchrun": True,
+    })  # fmt: skip
+    left, launch = launching.without(launch, ["gpu2"], {"min_np": 2})
+    assert left == ["gpu2"]
+    assert list(launch.argv) == ["mpirun", "-np", "2", "--stdin", "1", "true", "--stdin", "x"]
+    assert launching.without(launch, ["gpu3"], {"min_np": 2})[1].argv[:5] == ("mpirun", "-np", "1", "--stdin", "0")
 
 
 def test_a_host_that_mpirun_misses_is_the_failure(head: Head) -> None:

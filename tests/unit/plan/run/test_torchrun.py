@@ -7,6 +7,7 @@ import pytest
 from kit.errors import InputError
 from kit.model.launch import Placement, RunRequest
 from kit.model.spec import Binding, ClusterSpec, MpiSpec
+from kit.model.values import replace
 from kit.plan.run import torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.records import start_request
@@ -21,9 +22,9 @@ def test_mpirun_starts_one_torchrun_on_each_host() -> None:
     plan = launch_plan(
         run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=COMMAND, env={}, torchrun=True
     )
-    assert plan.argv[:8] == (
-        "mpirun", "--allow-run-as-root", "-np", "2", "--hostfile", "/var/lib/kit/runs/r/hostfile", "--map-by",
-        "ppr:1:node",
+    assert plan.argv[:10] == (
+        "mpirun", "--allow-run-as-root", "-np", "2", "--stdin", "0", "--hostfile", "/var/lib/kit/runs/r/hostfile",
+        "--map-by", "ppr:1:node",
     )  # fmt: skip
     assert plan.argv[-5:] == ("python3", "-IS", "/opt/kit/bin/kit-torchrun", *COMMAND)
     assert plan.placement.np == 3
@@ -63,6 +64,16 @@ def test_what_does_not_go_together(request_: RunRequest, command: tuple[str, ...
     with pytest.raises(InputError, match=says) as caught:
         torchrun.check(request_, command)
     assert caught.value.hint
+
+
+def test_standard_input_goes_to_the_host_of_rank_0() -> None:
+    """torchrun numbers hosts by their addresses as text, so rank 0 is on 10.0.0.10, and not on 10.0.0.9."""
+    nodes = (replace(node(1), address="10.0.0.9"), replace(node(2), address="10.0.0.10"))
+    plan = launch_plan(
+        run_id="r", spec=ClusterSpec(), placement=Placement(nodes=nodes, counts=(2, 2)), network=None,
+        command=COMMAND, env={}, torchrun=True,
+    )  # fmt: skip
+    assert plan.argv[2:6] == ("-np", "2", "--stdin", "1")
 
 
 @pytest.mark.parametrize("good", [RunRequest(), TORCHRUN, RunRequest(launcher="torchrun", max_restarts=3)])
