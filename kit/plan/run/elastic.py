@@ -103,7 +103,7 @@ def ranks(
 def as_elastic(plan: LaunchPlan, head: Node, least: int, most: int | None) -> LaunchPlan:
     """Return the launch with kit-elastic in mpirun's place. Raises InputError for addresses that Horovod cannot use."""
     check_addresses((head, *plan.placement.nodes))
-    # The command can have the same words as options of its own.
+    # The command can have the same words, for the script.
     words = plan.argv[: len(plan.argv) - len(plan.command)]
     named = [name for word, name in pairwise(words) if word == "-x"]
     # kit-elastic sets none of these, but a user can.
