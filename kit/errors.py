@@ -8,6 +8,7 @@
     │   ├── SlowError           the step did not end within its time limit
     │   └── AnswerError         the host answered something that kit cannot read
     ├── NotReadyError       5   the cluster is not in the state that the verb needs (not deployed, for example)
+    │   └── EngineDownError     a host's Docker Engine does not answer; its containers may still run
     ├── ImageError          6   an image cannot be built, found or shipped
     │   └── RegistryLoginError  a registry requires a login, or refuses this one
     ├── HostsFailed         *   several hosts failed; the highest of their exit codes
@@ -92,6 +93,15 @@ class AnswerError(StepError):
 
 class NotReadyError(KitError):
     exit_code = 5
+
+
+class EngineDownError(NotReadyError):
+    """A host's Docker Engine does not answer. With live-restore, its containers still run, and so do ranks."""
+
+    def __init__(self, message: str, *, host: str) -> None:
+        start = f"start it: kit ssh {host} -- sudo systemctl start docker"
+        why = f"see why it stopped: kit ssh {host} -- sudo journalctl -u docker -n 50"
+        super().__init__(message, hint=f"{start}; {why}", host=host)
 
 
 class ImageError(KitError):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from kit.errors import InputError, NotReadyError
+from kit.errors import EngineDownError, InputError, NotReadyError
 from kit.events import Event, OutputLine, Reporter, Silent, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.flows.run.answers import outcome, run_of
@@ -252,7 +252,10 @@ def _from_disk(
     since_s: float | None,
     tail: int | None,
 ) -> RunRecord:
-    """Read a run from the disk of the head's VM if its container is down. Raises `error` if no run matches."""
+    """Read a run from the disk of the head's VM if its container is down.
+
+    Raises `error` if no run matches, or if the run goes on without an engine and is to be followed.
+    """
     listed = listing(context)
     record = find(listed.runs, run)
     if record is None:
@@ -273,4 +276,7 @@ def _from_disk(
             reporter.report(_pruned(record.id))
         if last is not None:
             last.release()
+    if manner.follow and record.state == "running" and isinstance(error, EngineDownError):
+        # With live-restore, the run goes on. Nobody may take this for its end.
+        raise error
     return record

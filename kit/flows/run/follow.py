@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
+from kit.errors import EngineDownError, KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model import names
 from kit.model.answer import answer_of
@@ -194,7 +194,8 @@ class Follower:
         """Connect again and continue the log where it stopped."""
         error = self._broken or UnreachableError("the connection to the head broke")
         state = "the run continues" if isinstance(error, UnreachableError) else "the run may continue"
-        self.reporter.report(Warned(text=f"{error}; {state}, connecting again"))
+        warning = f"{error}; {state}, connecting again"
+        self.reporter.report(_waits(error) if isinstance(error, EngineDownError) else Warned(text=warning))
         end = time.monotonic() + AGAIN_S
         while time.monotonic() < end and not interrupts.count:
             door = self.door.another()
@@ -208,8 +209,11 @@ class Follower:
                     "operator": self.manner.operator,
                 }
                 answer = door.ask(request)
-            except UnreachableError as again:
+            except (UnreachableError, EngineDownError) as again:
                 door.close()
+                # A client whose engine stops may end as a broken connection does: only the next one knows the cause.
+                if isinstance(again, EngineDownError) and not isinstance(error, EngineDownError):
+                    self.reporter.report(_waits(again))
                 error = again
                 _pause(REFUSED_EVERY_S if isinstance(again, LoginRefusedError) else AGAIN_EVERY_S, interrupts)
                 continue
@@ -305,6 +309,11 @@ class Follower:
                     self.reporter.report(OutputLine(text=text, stream="stderr"))
             case _:
                 return
+
+
+def _waits(error: EngineDownError) -> Warned:
+    text = f"{error}; the run continues if the engine has live-restore; waiting up to {AGAIN_S:.0f} s for the engine"
+    return Warned(text=text, hint=error.hint)
 
 
 def _pause(seconds: float, interrupts: Interrupts) -> None:

@@ -21,6 +21,7 @@ from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, convert, decode, other_version
 from kit.model.code import Needed
 from kit.model.host import Login
+from kit.remote.engine.down import engine_down
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
 from kit.remote.ssh import open_files
@@ -238,14 +239,14 @@ class Door:
             process.wait()
 
     def broken(self, errors: str, code: int) -> KitError:
-        """Return the error for a stream that ended too early."""
+        """Return the error for a stream that ended too early. EngineDownError: the run may have survived."""
         if code == SSH_FAILED:
             return UnreachableError(
                 f"the connection to the head broke{f': {_last(errors)}' if errors else ''}",
                 hint="check that the VM is up; see how the run is: kit runs",
                 host=self._head.host,
             )
-        return NotReadyError(
+        return engine_down(errors, self._head.host) or NotReadyError(
             f"the launcher ended without a message (exit {code}): its container was stopped or killed",
             hint=f"see kit ps and kit logs {self._head.host}, then run: kit deploy",
             host=self._head.host,
@@ -297,6 +298,8 @@ class Door:
         last = _last(errors) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
         if ended.code == SSH_FAILED:
             return self._attempts.error(errors)
+        if down := engine_down(errors, self._head.host):
+            return down
         if "sudo" in last:
             hint = "allow the user sudo without a password, or set user=root in the hosts file"
             return NotReadyError(f"the login cannot become root: {last}", hint=hint, host=self._head.host)

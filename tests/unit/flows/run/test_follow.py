@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import KitError, LoginRefusedError, NotReadyError, UnreachableError
+from kit.errors import EngineDownError, KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Event, Note, OutputLine, Stream, UnfinishedLine
 from kit.flows.run import follow
 from kit.flows.run.follow import Follower, Manner
@@ -294,6 +294,36 @@ def test_a_login_that_is_refused_is_seldom_tried(
     with pytest.raises(LoginRefusedError):
         to_its_end(follower)
     assert (head.folder / "dialled").read_text().count("x") in (2, 3)
+
+
+ENGINE_DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+
+
+@pytest.mark.parametrize("end", ["exit 255", "echo 'Error: No such exec instance: 1a2b' >&2; exit 1"])
+def test_an_engine_that_restarts_and_spares_the_run(
+    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Docker's client ends with 255 and without a word if its engine stops, as ssh does if its link breaks."""
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    limit = (
+        f"if [ $count = 1 ]; then cut_after 1000; {end}; fi; "
+        f"if [ $count -lt 5 ]; then echo '{ENGINE_DOWN}' >&2; exit 1; fi"
+    )
+    follower = following(*ranks(1, BUSY), before=limit)
+    assert to_its_end(follower)["exit_code"] == 0
+    assert len(texts(follower)) == 301
+    warnings = [one for one in remembered(follower).warnings if "waiting up to 90 s for the engine" in one.text]
+    assert [one.hint for one in warnings if "kit ssh gpu1 -- sudo systemctl start docker" in str(one.hint)]
+    assert len(warnings) == 1
+    head.nothing_left()
+
+
+def test_an_engine_that_stays_down(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    monkeypatch.setattr(follow, "AGAIN_S", 0.2)
+    limit = f"if [ $count = 1 ]; then cut_after 1000; exit 255; fi; echo '{ENGINE_DOWN}' >&2; exit 1"
+    with pytest.raises(EngineDownError, match="no Docker Engine answers: Cannot connect"):
+        to_its_end(following(*ranks(1, BUSY), before=limit))
 
 
 @pytest.mark.parametrize(

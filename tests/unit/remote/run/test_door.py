@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import AnswerError, KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
+from kit.errors import AnswerError, EngineDownError, KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.run import RUN_ID
 from kit.model.values import replace
@@ -175,6 +175,10 @@ class TestAgainstTheLauncher:
          "no cluster runs here", "run: kit deploy"),
         ("echo 'Error response from daemon: container 12 is not running' >&2; exit 1", NotReadyError,
          "no cluster runs here", "run: kit deploy"),
+        ("echo 'Cannot connect to the Docker daemon at unix:///run/docker.sock. Is it running?' >&2; exit 1",
+         EngineDownError, "no Docker Engine answers: Cannot connect", "sudo systemctl start docker"),
+        ("echo 'failed to connect to the docker API at unix:///run/docker.sock; check' >&2; exit 1",
+         EngineDownError, "no Docker Engine answers: failed to connect", "kit ssh gpu1 -- sudo journalctl -u docker"),
         ("echo 'sh: 1: exec: docker: not found' >&2; exit 127", NotReadyError, "launcher did not start", "kit deploy"),
         ("exit 0", NotReadyError, "did not start: exit 0", "kit deploy"),
         ("echo welcome to gpu1; echo '{\"json\": 1}'; exit 0", NotReadyError, "did not start", "kit deploy"),
@@ -280,6 +284,8 @@ def test_a_head_that_hangs_up_is_asked_again(with_ssh: Ssh, tmp_path: Path, no_p
         (f"{HELLO}; read -r line; echo 'Timeout, server not responding.' >&2; exit 255", UnreachableError,
          "the connection to the head broke: Timeout, server not responding."),
         (f"{HELLO}; read -r line; exit 137", NotReadyError, "without a message (exit 137)"),
+        (f"{HELLO}; read -r line; echo 'Error: No such exec instance: 1a2b' >&2; exit 1", EngineDownError,
+         "the Docker Engine restarted: Error: No such exec"),
         # It ends before the request.
         (f"{HELLO}; exec <&-; exit 137", NotReadyError, "without a message (exit 137)"),
     ],
