@@ -82,7 +82,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     """A row of `kit ps`. `ranks` maps a run's id to its ranks on the host.
 
     `gpu_models` names the host's GPUs, and `gpus_free` counts those that no run holds and no other program uses; it
-    is None for a host without GPUs. `notes` are problems with its GPUs.
+    is None for a host without GPUs. `notes` are problems with its engine, its container and its GPUs.
     `address` is the host's address for MPI, `ssh` the one that kit connects to. `down`: the host answered, and its node
     does not run. A host that kit cannot reach has a `problem` instead.
     """

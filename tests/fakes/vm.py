@@ -218,7 +218,7 @@ class FakeVM(SwarmScripts):
             "gpu_engine": ["hook /usr/bin/nvidia-container-runtime-hook"] if self.gpus else [],
             "engine": [self._info()],
             "image": [f"{self.images[tag]} {tag}" for tag in image.split() if tag in self.images],
-            "containers": [_row(container) for container in self.containers],
+            "containers": [] if "no engine" in self.faults else [_row(container) for container in self.containers],
             "files": [f"{mode} ./{path}" for path, (_, mode) in below.items()],
             "digests": [f"{hashlib.sha256(data).hexdigest()}  ./{path}" for path, (data, _) in below.items()],
             "host_key": _public(below, "ssh/host_ed25519"),

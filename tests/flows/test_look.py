@@ -112,6 +112,28 @@ def test_ps_with_ranks_and_a_host_that_is_gone(fleet: Fleet, reporter: Rememberi
     assert fourth.state.startswith("Exited (137)")
 
 
+def test_ps_says_what_is_gone_and_what_to_type(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu2"].faults.add("no engine")
+    # docker system prune -a while the node was stopped.
+    fleet["gpu3"].containers.clear()
+    fleet["gpu3"].images.clear()
+    result = ps(fleet.context(reporter))
+    _, second, third, fourth = result.nodes
+    assert (second.state, third.state, fourth.state) == ("no Docker Engine answers", "container missing", "Up 2 hours")
+    (note,) = second.notes
+    assert "kit ssh gpu2 -- sudo systemctl start docker" in note
+    (note,) = third.notes
+    assert "docker system prune" in note
+    assert "run: kit deploy" in note
+    assert (result.exit_code, fourth.notes) == (5, ())
+    # What the note promises.
+    fleet["gpu2"].faults.clear()
+    deploy(fleet.context(reporter))
+    assert [node.state for node in ps(fleet.context(reporter)).nodes] == ["Up 2 hours"] * 4
+    assert fleet.shipped[-1] == "gpu3"
+
+
 def test_ps_calls_a_slow_host_slow(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     context = fleet.context(reporter)

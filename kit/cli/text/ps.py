@@ -38,7 +38,7 @@ def ps(value: PsResult, *, width: int | None = None, verbose: bool = False) -> s
         rows, header = [(node.host, node.address, *_shared(node)) for node in value.nodes], HEADER
     runs = sorted({run for node in value.nodes for run in node.ranks})
     tail = f"\nRunning: {', '.join(runs)}" if runs else ""
-    tail += "".join(f"\n{node.host}: {note}" for node in value.nodes for note in node.notes)
+    tail += "".join(f"\n{line}" for line in _notes(value.nodes))
     if value.differs:
         tail += f"\nkit.yaml differs from what is deployed (deployed → now): {'; '.join(value.differs)}"
         tail += "\n  → run: kit deploy"
@@ -72,6 +72,15 @@ def _groups(nodes: Sequence[NodeStatus]) -> list[list[NodeStatus]]:
         key = (service, _AGE.sub(r"\2", masked(str(state), (node.host, node.ssh))), *rest)
         groups.setdefault(key, []).append(node)
     return list(groups.values())
+
+
+def _notes(nodes: Sequence[NodeStatus]) -> list[str]:
+    """Return a line for each note. Hosts whose notes differ only in their own name share one, with the first's name."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for node in nodes:
+        for note in node.notes:
+            groups.setdefault(masked(note, (node.host, node.ssh)), []).append((node.host, note))
+    return [f"{fold(host for host, _ in group)}: {group[0][1]}" for group in groups.values()]
 
 
 def _group_row(group: Sequence[NodeStatus]) -> tuple[str | int, ...]:

@@ -15,6 +15,7 @@ from kit.model.result import NodeStatus, PsResult
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import gpus, network, nodes
 from kit.plan.cluster.record import from_text
+from kit.plan.cluster.state import node_state
 from kit.plan.run.gpus import idle
 from kit.remote.cluster.observe import observe_ranks
 from kit.remote.ssh import fanout
@@ -53,6 +54,7 @@ def _differing(record: str | None, spec: ClusterSpec) -> tuple[str, ...]:
 def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease]) -> NodeStatus:
     own = [c for c in facts.containers if c.cluster == context.spec.name]
     by_run, slots = ranks_of(ranks), nodes.slots_of(facts, context.spec)
+    state = node_state(facts, context.spec)
     try:
         address = str(network.pick_interface(facts, context.spec.network).address.ip)
     except KitError:
@@ -61,7 +63,7 @@ def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease]
         host=facts.host.name,
         address=address,
         service=own[0].service if own else "",
-        state=own[0].status if own else "slow: the engine did not answer in time" if facts.slow else "not deployed",
+        state=state.text,
         image=own[0].image if own else "",
         slots=slots,
         gpus=len(facts.gpus),
@@ -70,7 +72,7 @@ def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease]
         down=not own[0].running if own else not facts.slow,
         gpu_models=tuple(dict.fromkeys(gpu.name for gpu in facts.gpus)),
         gpus_free=len(idle(facts, slots, leases, by_run)) if facts.gpus else None,
-        notes=gpus.notes(facts, context.spec),
+        notes=(*([state.note] if state.note else []), *gpus.notes(facts, context.spec)),
     )
 
 

@@ -105,3 +105,14 @@ def test_every_width_says_that_gpus_are_pretended() -> None:
     assert "PRETENDED" not in ps(cluster(count=2), width=60)
     # Many hosts have totals in the second line.
     assert ps(cluster(lab), width=60).startswith("Cluster kit, 20 hosts: gpu[1-20]; GPUs (PRETENDED)\nIn total: ")
+
+
+def test_equal_notes_of_many_hosts_are_one_line() -> None:
+    def noted(number: int, note: str) -> NodeStatus:
+        return replace(node(number), notes=(note,))
+
+    down = [noted(number, f"no engine; start it: kit ssh gpu{number} -- true") for number in (2, 3, 4)]
+    assert ps(cluster(*down, noted(5, "another"))).splitlines()[-2:] == [
+        "gpu[2-4]: no engine; start it: kit ssh gpu2 -- true",
+        "gpu5: another",
+    ]
