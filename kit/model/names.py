@@ -9,7 +9,9 @@ from __future__ import annotations
 LATEST = "latest"
 
 # What to type where a container, or the image too, was removed behind kit's back.
-BRING_BACK = "run: kit deploy, which recreates containers and copies the image again where docker system prune removed them"
+BRING_BACK = (
+    "run: kit deploy, which recreates containers and copies the image again where docker system prune removed them"
+)
 
 # Services: one head, and a node on every other host.
 HEAD, NODE = "mpihead", "mpinode"

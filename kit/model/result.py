@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from kit.errors import NotReadyError, UnreachableError
 
 if TYPE_CHECKING:
+    from kit.model.changes import HostChange
     from kit.model.launch import LaunchPlan
     from kit.model.plan import Plan
     from kit.model.queue import WaitingRun
@@ -25,11 +26,14 @@ class HostResult(Struct, frozen=True, kw_only=True):
 
 
 class DeployResult(Struct, frozen=True, kw_only=True):
+    """`changes` is what the hosts file changes for a cluster that was deployed before: its head, names, addresses."""
+
     plan: Plan
     dry_run: bool
     changed: bool
     hosts: tuple[HostResult, ...]
     seconds: float
+    changes: tuple[HostChange, ...] = ()
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -141,13 +145,15 @@ class ExecResult(Struct, frozen=True, kw_only=True):
 class DownResult(Struct, frozen=True, kw_only=True):
     """`removed` has what kit removed from each host; an empty tuple if there was nothing to remove.
 
-    `kept` are the runs whose results stay on their hosts, and `data` the data sets that stay there.
+    `kept` are the runs whose results stay on their hosts, and `data` the data sets that stay there. `left` are hosts of
+    the last deploy that are no longer in the hosts file: the cluster's nodes stay there.
     """
 
     cluster: str
     removed: dict[str, tuple[str, ...]]
     kept: tuple[RunSize, ...] = ()
     data: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class DownPreview(Struct, frozen=True, kw_only=True):

@@ -118,6 +118,8 @@ SBOM = SimpleNamespace(
     unreadable=("a/b",),
 )
 
+JOB_LINE = "from the job\n"
+
 
 class Flows:
     """Replaces every flow: records its arguments, reports as flows do, and returns `answers[name]`."""
@@ -159,6 +161,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
                 plan=PLAN, dry_run=False, changed=True, hosts=(HostResult(host="gpu1", status="ok"),), seconds=1.0
             )
         },
+        "kit.flows.cluster.before": {"left_behind": ("gpu9",)},
         "kit.flows.cluster.down": {
             "down": DownResult(cluster="kit", removed={"gpu1": ("c",)}),
             "plan_down": PLAN,
@@ -257,11 +260,13 @@ VERBS: list[Row] = [
      "from the job\nr.example.com/kit:cpu-0123", 0),
     (["image", "build", "--builder", "head"], "build_on_head", (), {"force": False}, "from the job\nkit:cpu-0123", 0),
     (["down", "--dry-run", "--images"], "plan_down", (), {"images": True, "purge": False},
-     "from the job\nfrom the job\nPlan for cluster kit", 0),
-    (["down", "--images", "--yes"], "down", (), {"images": True, "purge": False, "force": False, "kept": (KEPT,)},
-     "from the job\nfrom the job\nRemoved cluster kit from 1 host: gpu1.\n", 0),
+     f"{3 * JOB_LINE}Plan for cluster kit", 0),
+    (["down", "--images", "--yes"], "down", (),
+     {"images": True, "purge": False, "force": False, "kept": (KEPT,), "left": ("gpu9",)},
+     f"{3 * JOB_LINE}Removed cluster kit from 1 host: gpu1.\n", 0),
     (["down", "--purge", "--force", "--yes"], "down", (),
-     {"images": False, "purge": True, "force": True, "kept": (KEPT,)}, "from the job\nfrom the job\nRemoved", 0),
+     {"images": False, "purge": True, "force": True, "kept": (KEPT,), "left": ("gpu9",)},
+     f"{3 * JOB_LINE}Removed", 0),
     (["runs", "rm", "2026", "2027", "--older-than", "7d", "--yes"], "remove_runs", (("2026", "2027"),),
      {"older_s": 604800.0, "dry_run": False, "confirm": ANY}, "from the job\nDeleted 1 run (3 B).\n", 0),
     (["pull"], "pull", ((),), {"here": Path(), "all_checkpoints": False},

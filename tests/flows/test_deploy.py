@@ -269,7 +269,38 @@ def test_a_host_that_left_is_reported(fleet: Fleet, reporter: Remembering) -> No
 def test_a_host_that_left_is_reported_where_the_head_moves_too(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu4"]))
-    assert [w.text.split()[0] for w in reporter.warnings] == ["gpu3"]
+    assert [w.text.split()[0] for w in reporter.warnings] == ["gpu3", "the"]
+
+
+def test_another_head_is_reported_before_it_moves(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    others = fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"])
+    planned = deploy(others, dry_run=True)
+    (change,) = planned.changes
+    assert (change.kind, change.before, change.after) == ("head", "gpu1", "gpu2")
+    (warned,) = reporter.warnings
+    assert warned.text.startswith("the head moves from gpu1 to gpu2: earlier runs")
+    assert "kit pull RUN" in str(warned.hint)
+    assert deploy(others).changes == (change,)
+    # Once: by now, gpu2 has the record.
+    assert deploy(others).changes == ()
+
+
+def test_a_machine_that_was_replaced_is_reported(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu3"].files.clear()
+    fleet["gpu3"].containers.clear()
+    (change,) = deploy(fleet.context(reporter)).changes
+    assert (change.kind, change.host) == ("replaced", "gpu3")
+    assert deploy(fleet.context(reporter)).changes == ()
+
+
+def test_a_host_that_the_last_deploy_did_not_reach_is_no_other_machine(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu3"].faults.add("disk full")
+    with pytest.raises(KitError):
+        deploy(fleet.context(reporter))
+    fleet["gpu3"].faults.clear()
+    assert deploy(fleet.context(reporter)).changes == ()
 
 
 def test_a_host_with_another_name_did_not_leave(fleet: Fleet, reporter: Remembering) -> None:
@@ -375,7 +406,9 @@ def test_the_head_does_not_move_away_from_its_line(
     assert reporter.warnings == []
     moved = fleet.context(reporter, names=names[::-1], env={"A": "1"})
     deploy(moved, dry_run=True)
-    assert reporter.warnings[-1].text.endswith("kit deploy --force moves the line to gpu2")
+    line, head = reporter.warnings[-2:]
+    assert line.text.endswith("kit deploy --force moves the line to gpu2")
+    assert head.text.startswith("the head moves from gpu1 to gpu2")
     asked: list[str] = []
 
     def fails(_: object, old: Host) -> int:
@@ -409,11 +442,13 @@ def test_cordons_follow_the_head_without_force(
     monkeypatch.setattr("kit.flows.queue.move.move_line", move)
     assert not deploy(fleet.context(reporter, names=["gpu1", "gpu2"])).changed
     deploy(fleet.context(reporter, names=["gpu2", "gpu1"]), dry_run=True)
-    assert (moved, reporter.warnings) == ([], [])
+    (head,) = reporter.warnings
+    assert (moved, head.text[:22]) == ([], "the head moves from gp")
+    reporter.events.clear()
     assert deploy(fleet.context(reporter, names=["gpu2", "gpu1"])).changed
     assert moved == ["gpu1"]
     assert "moved the cordons from gpu1 to gpu2" in [note.text for note in reporter.of(Note)]
-    assert reporter.warnings == []
+    assert reporter.warnings == [head]
 
 
 def test_a_head_that_left_the_hosts_file_is_named_with_what_it_has(fleet: Fleet, reporter: Remembering) -> None:

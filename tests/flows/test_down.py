@@ -9,6 +9,7 @@ import pytest
 
 from kit.errors import AnswerError, Interrupted, KitError, NotReadyError, SlowError, StepError, UnreachableError
 from kit.flows.cluster import down as flow
+from kit.flows.cluster.before import left_behind
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
 from kit.model.result import RunsResult
@@ -107,3 +108,30 @@ def test_a_vm_without_python_is_asked_through_its_container(
     with pytest.raises(NotReadyError, match="3fa2 is active"):
         down(fleet.context(reporter))
     assert deployed(fleet) == list(fleet.vms)
+
+
+def test_hosts_that_left_the_hosts_file_are_named_before_their_record_is_gone(
+    fleet: Fleet, reporter: Remembering
+) -> None:
+    deploy(fleet.context(reporter))
+    fewer = fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"])
+    assert left_behind(fewer) == ("gpu3",)
+    (warned,) = reporter.warnings
+    assert warned.text.startswith("gpu3 (10.0.0.3) is no longer in hosts, so kit down leaves its node")
+    assert "kit --hosts FILE down" in str(warned.hint)
+    assert down(fewer, left=("gpu3",)).left == ("gpu3",)
+    assert deployed(fleet) == ["gpu3"]
+    # The hint's command removes it.
+    down(fleet.context(reporter, names=["gpu3"]))
+    assert deployed(fleet) == []
+
+
+def test_no_host_left_or_nobody_knows(fleet: Fleet, reporter: Remembering) -> None:
+    assert left_behind(fleet.context(reporter)) == ()
+    deploy(fleet.context(reporter))
+    assert left_behind(fleet.context(reporter)) == ()
+    fleet["gpu1"].files["/opt/kit/lab/cluster.json"] = (b"{", "600")
+    assert left_behind(fleet.context(reporter, names=["gpu1", "gpu2"])) == ()
+    fleet["gpu1"].faults.add("unreachable")
+    assert left_behind(fleet.context(reporter, names=["gpu1", "gpu2"])) == ()
+    assert reporter.warnings == []

@@ -30,6 +30,8 @@ def deploy(session: Session) -> int:
         from kit.cli.text import plan as plantext
 
         width = session.width
+        if result.changes:
+            session.emit("host-changes", {"changes": result.changes})
         session.show("plan", result.plan, lambda plan: plantext.plan(plan, verbose=session.args.verbose, width=width))
     else:
         session.show("deploy", result, text.deploy)
@@ -75,6 +77,7 @@ def down(session: Session) -> int:
     from kit.cli.text import cluster as text
     from kit.cli.text import plan as plantext
     from kit.events import Warned
+    from kit.flows.cluster.before import left_behind
     from kit.flows.cluster.down import down, plan_down, preview, spare_runs, spare_unknown
     from kit.flows.run.folders import survey
     from kit.model.text import fold
@@ -84,6 +87,7 @@ def down(session: Session) -> int:
         session.needs_yes()
     context = session.context()
     state = survey(context)
+    left = left_behind(context)
     session.close()
     for host, error in state.failures.items():
         session.reporter.report(Warned(text=f"{host}: its runs are not known: {error.message}", hint=error.hint))
@@ -102,7 +106,7 @@ def down(session: Session) -> int:
     if not session.confirms(f"Remove cluster {context.spec.name} from {fold(context.inventory.names)}?"):
         session.terminal.tell("Nothing was removed.")
         return 0
-    result = down(context, images=args.images, purge=args.purge, force=args.force, kept=before.keeps)
+    result = down(context, images=args.images, purge=args.purge, force=args.force, kept=before.keeps, left=left)
     session.show("down", result, text.down)
     return 0
 

@@ -9,13 +9,12 @@ from contextlib import closing, suppress
 
 from kit.errors import Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Warned
-from kit.flows.cluster import lines
+from kit.flows.cluster import before, lines
 from kit.flows.cluster.drift import requirements_digest
 from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.keys import ClusterKeys, KeyPair
-from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, ComposeUp, Plan, Round, Step
 from kit.model.result import DeployResult, HostResult
@@ -45,6 +44,7 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look
     look = look or Look(context)
     # Most deploys have nothing to do, and need no lock for that.
     plan = plan_of(context, look, dry_run=dry_run, force=force)
+    changes = before.report_changes(context, look.observed())
     if not plan.empty and not dry_run:
         plan = _performed(context, look, force=force)
     if not dry_run:
@@ -55,6 +55,7 @@ def deploy(context: Context, *, dry_run: bool = False, force: bool = False, look
         changed=not plan.empty and not dry_run,
         hosts=_results(plan),
         seconds=time.monotonic() - start,
+        changes=changes,
     )
 
 
@@ -73,7 +74,7 @@ def _performed(context: Context, look: Look, *, force: bool) -> Plan:
 
     spared = force
 
-    def before(part: Round) -> None:
+    def spare(part: Round) -> None:
         nonlocal spared
         steps = [(host.host, step) for host in part.hosts for step in host.steps]
         if not spared and _ends_nodes(steps, context.spec.name, look.observed()):
@@ -82,7 +83,7 @@ def _performed(context: Context, look: Look, *, force: bool) -> Plan:
             _spare_new_runs(context, look.observed())
 
     try:
-        plan = perform(context, plan_again, before)
+        plan = perform(context, plan_again, spare)
     except Interrupted:
         raise
     except KitError:
@@ -122,7 +123,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     if problems:
         raise failed("nothing was changed", problems)
     if not again:
-        _warn_of_leavers(context, observed, nodes)
+        before.warn_of_leavers(context, observed, nodes)
         _warn_of_heartbeat(context, observed[0])
         _warn_of_missing_sources(context, observed)
         _note_unstaged(context, observed)
@@ -184,31 +185,6 @@ def _deployed_image(observed: Sequence[HostFacts]) -> str:
         return from_text(observed[0].record).image if observed[0].record else ""
     except NotReadyError:
         return ""
-
-
-def _warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:
-    """Warn of hosts that were removed from the hosts file: they still run their nodes, and no verb shows them.
-
-    Only the head has the record of the earlier cluster. If the head itself was removed, say what went with it.
-    """
-    text = next((facts.record for facts in observed if facts.record is not None), None)
-    if text is None:
-        lines.warn_of_lost_head(context, observed)
-        return
-    try:
-        before = from_text(text)
-    except NotReadyError:
-        return  # Another version of kit wrote it, or it is broken: this deploy replaces it.
-    for node in before.nodes:
-        # A host that only has a new name is still in the cluster: removing it would remove the cluster's node.
-        if node.name not in context.inventory.names and node.address not in {n.address for n in nodes}:
-            runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
-            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
-            # The record has the address in the cluster's network. Only the line says how kit logs in.
-            hint = (
-                "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
-            )
-            context.reporter.report(Warned(text=text, hint=hint))
 
 
 def _warn_of_heartbeat(context: Context, head: HostFacts) -> None:

@@ -79,12 +79,13 @@ def down(
     purge: bool = False,
     force: bool = False,
     kept: Sequence[RunSize] = (),
+    left: Sequence[str] = (),
 ) -> DownResult:
     """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
     What runs made stays, unless `purge`. Without `force`, raises NotReadyError if a run is active or waits in line, and
-    StepError if the head answers, but not that. `kept` is for the result. Hosts are done side by side. One error at the
-    end names all hosts that failed.
+    StepError if the head answers, but not that. `kept` and `left` are for the result. Hosts are done side by side. One
+    error at the end names all hosts that failed.
     """
     plan = plan_down(context, images=images, purge=purge)
     # A head that kit cannot reach gives no lock, and must not prevent the removal from the other hosts.
@@ -103,7 +104,7 @@ def down(
         removed = {host: tuple(lines.get(host, ())) for host in plan.hosts if host not in failures}
         Outcome(results=removed, failures=failures).or_raise("kit down")
     data = tuple(sorted({name for names in execution.kept.values() for name in names}))
-    return DownResult(cluster=plan.cluster, removed=removed, kept=tuple(kept), data=data)
+    return DownResult(cluster=plan.cluster, removed=removed, kept=tuple(kept), data=data, left=tuple(left))
 
 
 def _living(context: Context) -> tuple[str, ...]:

@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from kit.errors import AnswerError, EngineDownError, KitError, LoginRefusedError, NotReadyError, StepError, UnreachableError
+from kit.errors import (
+    AnswerError,
+    EngineDownError,
+    KitError,
+    LoginRefusedError,
+    NotReadyError,
+    StepError,
+    UnreachableError,
+)
 from kit.model.host import Host, Login
 from kit.model.run import RUN_ID
 from kit.model.values import replace

@@ -1,0 +1,85 @@
+"""The cluster as the last deploy left it: who left the hosts file since, and which hosts changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+
+from kit.errors import Interrupted, KitError, NotReadyError
+from kit.events import Note, Warned
+from kit.flows.cluster import lines
+from kit.flows.context import Context
+from kit.model import names
+from kit.model.changes import HostChange
+from kit.model.launch import ClusterRecord, Node
+from kit.model.observed import HostFacts
+from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
+from kit.plan.cluster.nodes import nodes_of
+from kit.plan.cluster.record import from_text
+from kit.remote.cluster.observe import observe
+
+REMOVE = "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
+
+
+def readable(text: str) -> ClusterRecord | None:
+    """Return the record in a text. Return None if another version of kit wrote it, or if it is broken."""
+    try:
+        return from_text(text)
+    except NotReadyError:
+        return None
+
+
+def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[HostChange, ...]:
+    """Report, and return, what the hosts file changes for the cluster that the last deploy recorded."""
+    head = next((facts for facts in observed if facts.record is not None), None)
+    record = readable(head.record) if head is not None and head.record is not None else None
+    if head is None or record is None:
+        return ()
+    nodes, _ = nodes_of(observed, context.spec)
+    changes = host_changes(record, observed, nodes, complete=complete_deploy(head))
+    for change in changes:
+        warns = change.hint is not None
+        context.reporter.report(Warned(text=change.text, hint=change.hint) if warns else Note(text=change.text))
+    return changes
+
+
+def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:
+    """Warn of hosts that were removed from the hosts file: they still run their nodes, and no verb shows them.
+
+    Only the head has the record of the earlier cluster. If the head itself was removed, say what went with it.
+    """
+    text = next((facts.record for facts in observed if facts.record is not None), None)
+    if text is None:
+        lines.warn_of_lost_head(context, observed)
+    elif record := readable(text):
+        for node in leavers(record, context.inventory.names, [node.address for node in nodes]):
+            runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
+            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
+            # The record has the address in the cluster's network. Only the line says how kit logs in.
+            context.reporter.report(Warned(text=text, hint=REMOVE))
+
+
+def left_behind(context: Context) -> tuple[str, ...]:
+    """Warn of hosts of the last deploy that `kit down` does not reach, because they left the hosts file.
+
+    Return their names. The record that knows them goes with the head's folder. Return none, without a warning, if the
+    head does not answer or has no record: `kit down` says so itself.
+    """
+    try:
+        with closing(context.connect(context.inventory.head)) as transport:
+            text = observe(transport, folder=names.folder(context.spec.name), image="").record
+    except Interrupted:
+        raise
+    except KitError:
+        return ()
+    record = readable(text) if text is not None else None
+    if record is None:
+        return ()
+    hosts = context.inventory.hosts
+    addresses = {address for host in hosts for address in (host.address, host.internal) if address}
+    left = leavers(record, context.inventory.names, addresses)
+    for node in left:
+        text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, so kit down leaves its node"
+        text += " and its files there, unless the file has it by another name"
+        context.reporter.report(Warned(text=text, hint=REMOVE))
+    return tuple(node.name for node in left)
