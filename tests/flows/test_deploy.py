@@ -286,6 +286,43 @@ def test_another_head_is_reported_before_it_moves(fleet: Fleet, reporter: Rememb
     assert deploy(others).changes == ()
 
 
+def test_a_hand_made_folder_is_refused_before_anything_is_changed(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu2"].files |= {f"/opt/kit/lab/{path}": (b"1", "644") for path in ("compose.yaml", "train.py")}
+    with pytest.raises(StepError) as caught:
+        deploy(fleet.context(reporter))
+    assert (caught.value.host, fleet.changes) == ("gpu2", {})
+    assert caught.value.message == "/opt/kit/lab is not kit's: it has train.py, and nothing that kit makes"
+    assert "set another name: in kit.yaml" in str(caught.value.hint)
+
+
+def test_another_cluster_of_the_same_name_is_refused_before_anything_is_changed(
+    fleet: Fleet, reporter: Remembering
+) -> None:
+    deploy(fleet.context(reporter, names=["gpu3", "gpu4"]))
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    fleet.forget_changes()
+    for names in (["gpu1", "gpu2", "gpu4"], ["gpu1", "gpu2", "gpu3"]):
+        with pytest.raises(StepError) as caught:
+            deploy(fleet.context(reporter, names=names))
+        assert (caught.value.host, fleet.changes) == (names[-1], {})
+        assert caught.value.message == "/opt/kit/lab belongs to another cluster called lab: it has other keys"
+    # The hint's command.
+    down(fleet.context(reporter, names=["gpu4"]))
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"])).changed
+
+
+def test_a_host_that_left_and_comes_back_is_not_foreign(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    assert deploy(fleet.context(reporter)).changed
+
+
+def test_an_interrupted_first_deploy_is_not_foreign(fleet: Fleet, reporter: Remembering) -> None:
+    fleet["gpu1"].files["/opt/kit/lab/cluster.json.a1B2c3"] = (b"{", "600")
+    fleet["gpu2"].files["/opt/kit/lab/compose.yaml"] = (b"1", "600")
+    assert deploy(fleet.context(reporter)).changed
+
+
 def test_a_machine_that_was_replaced_is_reported(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     fleet["gpu3"].files.clear()

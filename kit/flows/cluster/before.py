@@ -21,10 +21,10 @@ from kit.remote.cluster.observe import observe
 REMOVE = "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
 
 
-def readable(text: str) -> ClusterRecord | None:
-    """Return the record in a text. Return None if another version of kit wrote it, or if it is broken."""
+def record_of(facts: HostFacts) -> ClusterRecord | None:
+    """Return a head's record. Return None without one, if another version of kit wrote it, or if it is broken."""
     try:
-        return from_text(text)
+        return from_text(facts.record) if facts.record else None
     except NotReadyError:
         return None
 
@@ -32,7 +32,7 @@ def readable(text: str) -> ClusterRecord | None:
 def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[HostChange, ...]:
     """Report, and return, what the hosts file changes for the cluster that the last deploy recorded."""
     head = next((facts for facts in observed if facts.record is not None), None)
-    record = readable(head.record) if head is not None and head.record is not None else None
+    record = record_of(head) if head is not None else None
     if head is None or record is None:
         return ()
     nodes, _ = nodes_of(observed, context.spec)
@@ -48,10 +48,10 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
 
     Only the head has the record of the earlier cluster. If the head itself was removed, say what went with it.
     """
-    text = next((facts.record for facts in observed if facts.record is not None), None)
-    if text is None:
+    head = next((facts for facts in observed if facts.record is not None), None)
+    if head is None:
         lines.warn_of_lost_head(context, observed)
-    elif record := readable(text):
+    elif record := record_of(head):
         for node in leavers(record, context.inventory.names, [node.address for node in nodes]):
             runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
             text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
@@ -67,12 +67,11 @@ def left_behind(context: Context) -> tuple[str, ...]:
     """
     try:
         with closing(context.connect(context.inventory.head)) as transport:
-            text = observe(transport, folder=names.folder(context.spec.name), image="").record
+            record = record_of(observe(transport, folder=names.folder(context.spec.name), image=""))
     except Interrupted:
         raise
     except KitError:
         return ()
-    record = readable(text) if text is not None else None
     if record is None:
         return ()
     hosts = context.inventory.hosts

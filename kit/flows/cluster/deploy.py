@@ -25,9 +25,9 @@ from kit.plan.cluster import checks, data
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster import plugin as plugins
 from kit.plan.cluster.dialect import HeldKeys
+from kit.plan.cluster.foreign import foreign_problems
 from kit.plan.cluster.gpus import too_few
 from kit.plan.cluster.nodes import nodes_of
-from kit.plan.cluster.record import from_text
 from kit.plan.cluster.supply import Image, differing
 from kit.plan.swarm import checks as swarm_checks
 from kit.remote.cluster.observe import living_runs
@@ -109,6 +109,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         problems += flavour.model_problems(look.context.spec.image, observed)
     image = Image(tag=tag)
     problems += plans.problems_of(observed, spec, nodes, image)
+    problems += foreign_problems(observed, nodes, spec.name, before.record_of(observed[0]))
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
         by_gpus = spec.image.flavour == "auto"
@@ -181,10 +182,8 @@ def _ends(living: Iterable[str], changed: str) -> NotReadyError:
 
 def _deployed_image(observed: Sequence[HostFacts]) -> str:
     """Return the tag in the head's record, or ""."""
-    try:
-        return from_text(observed[0].record).image if observed[0].record else ""
-    except NotReadyError:
-        return ""
+    record = before.record_of(observed[0])
+    return record.image if record is not None else ""
 
 
 def _warn_of_heartbeat(context: Context, head: HostFacts) -> None:

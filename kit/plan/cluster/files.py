@@ -14,6 +14,7 @@ from kit.model.plan import DeleteFile, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import ssh
+from kit.plan.cluster.foreign import made_by_kit
 
 PRIVATE, PUBLIC = "600", "644"
 
@@ -78,7 +79,7 @@ def made_steps(facts: HostFacts) -> Iterable[Step]:
 
 
 def stale_steps(files: Sequence[File], facts: HostFacts, *, head: bool) -> Iterable[Step]:
-    """Yield a step for each file on the host that is not among `files`."""
+    """Yield a step for each file on the host that kit made and that is not among `files`. Files of users stay."""
     if not facts.files:
         return
     # A private key that is already right is not among `files`, but its .pub is.
@@ -86,5 +87,5 @@ def stale_steps(files: Sequence[File], facts: HostFacts, *, head: bool) -> Itera
     wanted.add(names.NODE_NAMES)
     if head:
         wanted.add(names.VERIFIED)
-    for path in sorted(set(facts.files) - wanted):
+    for path in filter(made_by_kit, sorted(set(facts.files) - wanted)):
         yield DeleteFile(path=path, why="the cluster no longer uses it")

@@ -359,6 +359,13 @@ def test_files_that_somebody_touched(change: str) -> None:
     assert step.path == wanted[change]
 
 
+def test_a_file_of_a_user_stays() -> None:
+    seen = deployed(1, 2)
+    one = seen[1]
+    seen[1] = replace(one, files={**one.files, "notes.txt": "0" * 64}, modes={**one.modes, "notes.txt": "644"})
+    assert not steps(plan_of(seen), "gpu2")
+
+
 def test_the_hostfile_by_hand_leaves_the_head_out_where_it_runs_no_ranks() -> None:
     spec = replace(SPEC, head_runs_ranks=False)
     plan = plan_of([facts(1), facts(2)], spec)
