@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kit.errors import InputError, NotReadyError
+from kit.flows.context import Context
 from kit.flows.queue.cordon import cordon
 from kit.flows.run.attach import attach
 from kit.flows.run.hosts import add_hosts, drop_hosts
@@ -101,6 +102,27 @@ def test_a_run_at_its_limit_says_that_no_rank_starts_on_a_new_host(cluster: Clus
     (warning,) = cluster.reporter.warnings
     assert warning.text == f"run {elastic} has --max-np 4: no rank starts on gpu3 until other ranks leave"
     assert str(warning.hint).endswith("kit hosts drop gpu3")
+
+
+def test_a_new_host_gets_the_data_sets_of_the_run(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged: list[tuple[Sequence[str], Sequence[str]]] = []
+
+    def stage_missing(_: Context, words: Sequence[str], hosts: Sequence[str]) -> bool:
+        staged.append((words, hosts))
+        # The run must not have the host before the data is there.
+        assert there(cluster) == ["gpu1", "gpu2"]
+        return True
+
+    there = hosts
+    monkeypatch.setattr("kit.flows.data.stage.stage_missing", stage_missing)
+    file = cluster.head.runs / elastic / "record.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "options": {**record["options"], "data": ["images"]}}))
+    add_hosts(cluster.context(), None, "gpu[2-3]")
+    assert staged == [(("images",), ["gpu3"])]
+    assert hosts(cluster) == ["gpu1", "gpu2", "gpu3"]
 
 
 def test_what_cannot_change(cluster: Cluster, elastic: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kit.cli.screen import jsonout
-from kit.errors import AnswerError, InputError, Interrupted, NotReadyError, StepError, UnreachableError
+from kit.errors import AnswerError, EngineDownError, InputError, Interrupted, NotReadyError, StepError, UnreachableError
 from kit.events import Note, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.flows.run import attach as attaching
@@ -740,6 +740,17 @@ def test_ctrl_c_ends_the_looking_of_who_only_looks(cluster: Cluster) -> None:
     thread.join()
     assert (record.state, record.exit_code) == ("running", None)
     stop(cluster.context(), result.plan.run_id, grace_s=0.0)
+
+
+def test_a_run_whose_engine_is_down_has_not_ended(cluster: Cluster) -> None:
+    """With live-restore, its ranks go on: nobody may take the log that is there for its end."""
+    run_id = detached(cluster).plan.run_id
+    cluster.fleet["gpu1"].runs = listed((cluster.record(run_id), None), live=True)
+    cluster.reach("echo 'Cannot connect to the Docker daemon at unix:///x. Is it running?' >&2; exit 1")
+    with pytest.raises(EngineDownError, match="no Docker Engine answers"):
+        wait(cluster.context(), run_id)
+    cluster.reach()
+    stop(cluster.context(), run_id, grace_s=0.0)
 
 
 def kill_supervisor(cluster: Cluster) -> threading.Thread:

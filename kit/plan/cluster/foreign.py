@@ -1,4 +1,4 @@
-"""Folders that have the cluster's name on a host and are not the cluster's: hand-made ones, and other clusters' ones."""
+"""Folders with the cluster's name on a host that are not the cluster's: hand-made ones, and those of other clusters."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _of_others(facts: HostFacts, cluster: str, client_key: str, heads: Collectio
         return None
     return StepError(
         f"{names.folder(cluster)} belongs to another cluster called {cluster}: it has other keys",
-        hint="set another name: in kit.yaml; or, if nobody needs that cluster, write the host's line alone into a file, "
-        "and remove it: kit --hosts FILE down",
+        hint="set another name: in kit.yaml; or, if nobody needs that cluster, write the host's line alone into a "
+        "file, and remove it: kit --hosts FILE down",
         host=facts.host.name,
     )
