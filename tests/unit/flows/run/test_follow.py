@@ -303,7 +303,7 @@ ENGINE_DOWN = "Cannot connect to the Docker daemon at unix:///var/run/docker.soc
 def test_an_engine_that_restarts_and_spares_the_run(
     following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Docker's client ends with 255 and without a word if its engine stops, as ssh does if its link breaks."""
+    """If its engine stops, Docker's client ends with 255 and prints nothing, as ssh does if its link breaks."""
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     limit = (
         f"if [ $count = 1 ]; then cut_after 1000; {end}; fi; "
