@@ -23,6 +23,7 @@ from kit.config.validate import spec_from
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
 from kit.flows.image.push import PushResult
+from kit.model.changes import HostChange
 from kit.model.host import Host, Inventory
 from kit.model.image import ImageContent
 from kit.model.lab import LabSpec
@@ -48,7 +49,7 @@ from kit.model.results import Copied, Pulled, PullResult, RemoveRunsResult, RunS
 from kit.model.run import Failure, Place, RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
-from kit.model.values import replace
+from kit.model.values import asdict, replace
 
 INVENTORY = Inventory(
     hosts=(Host(name="gpu1", address="10.0.0.1"), Host(name="gpu2", address="10.0.0.2")), source="hosts"
@@ -405,6 +406,17 @@ def test_verb_as_json(words: list[str], flows: Flows, capsys: pytest.CaptureFixt
         printed = json.loads(text)
         assert printed["kit"] == 1
         assert printed["kind"] != "error", printed
+
+
+def test_a_dry_run_as_json_has_what_the_hosts_file_changes(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    change = HostChange(
+        kind="head", host="gpu2", before="gpu1", after="gpu2", text="the head moves", hint="kit pull RUN"
+    )
+    flows.answers["deploy"] = replace(flows.answers["deploy"], changes=(change,))
+    assert main(["deploy", "--dry-run", "--json"], environ={}) == 0
+    first, plan = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
+    assert (first["kind"], plan["kind"]) == ("host-changes", "plan")
+    assert first["changes"] == [asdict(change)]
 
 
 def test_a_held_lock_is_released_only_after_a_yes(flows: Flows, monkeypatch: pytest.MonkeyPatch) -> None:
