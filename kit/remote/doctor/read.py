@@ -18,6 +18,7 @@ from kit.model.answer import MOST, OddAnswer, answer_of, convert, decode, within
 from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Mount, Mounts, Ran, Read, Room, Seen
 from kit.model.host import Host
 from kit.remote.cluster.look import Answer
+from kit.remote.engine.down import is_down
 from kit.remote.ssh.transport import Completed, Transport
 
 # The reader ends by itself after this time. A command that is late has its own limit before that.
@@ -206,7 +207,7 @@ def _ran(read: Command, value: Any) -> Ran | None:
 
 
 def _no_node(errors: str) -> bool:
-    return "o such container" in errors or "is not running" in errors or "Cannot connect to the Docker" in errors
+    return "o such container" in errors or "is not running" in errors or is_down(errors)
 
 
 def _room(value: Any) -> Room | None:

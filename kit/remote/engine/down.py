@@ -20,6 +20,11 @@ _DOWN = re.compile(
 )
 
 
+def is_down(errors: str) -> bool:
+    """Return whether `errors` say that an engine is down, or that it restarted."""
+    return bool(_DOWN.search(errors))
+
+
 def engine_down(errors: str, host: str) -> EngineDownError | None:
     """Return the error of an engine that is down, if `errors`, which `docker exec` printed, say so."""
     match = _DOWN.search(errors)
