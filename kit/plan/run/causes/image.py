@@ -151,6 +151,28 @@ IMAGE = (
         kind="mpirun",
     ),
     Rule(
+        name="python-script",
+        text="{script}.py is a Python script, and the image has no command of that name",
+        hint="if it is in the folder that code: names, start it with Python: kit run -- python {script}.py",
+        says=(
+            "kit-rank: {script}.py: No such file or directory",
+            ": {script}.py: command not found",
+            ": {script}.py: not found",
+        ),
+        exit_code=127,
+    ),
+    Rule(
+        name="python-script-mode",
+        text="{script}.py is a Python script that cannot start itself: its mode lacks x, or it has no #! line",
+        hint="start it with Python: kit run -- python {script}.py",
+        says=(
+            ": {script}.py: Permission denied",
+            ": {script}.py: Exec format error",
+            ": {script}.py: cannot execute binary file",
+        ),
+        exit_code=126,
+    ),
+    Rule(
         name="command",
         text="the image has no command {command}",
         hint="add its package to image.packages or image.pip in kit.yaml (your own script must be in the folder that "

@@ -54,6 +54,13 @@ PROGRAM = (
         raised=("Horovod has not been initialized; use hvd.init()",),
     ),
     Rule(
+        name="input",
+        text="the program waited for typed input, and a run has none",
+        hint="pass the answer as an argument, or as a variable with -x; to type it, or to debug, give one rank a "
+        "terminal: kit run -it --np 1 -- python FILE",
+        raised=("EOFError: EOF when reading a line", "bdb.BdbQuit"),
+    ),
+    Rule(
         name="launcher-ps",
         text="the program uses MPI or Horovod, but --launcher ps starts a parameter server instead",
         hint="run it without --launcher ps",
