@@ -91,7 +91,8 @@ def _stolen(before: Look, after: Look) -> float:
 
 
 def _more(hosts: Collection[str]) -> str:
-    return f" (and of {len(hosts) - 1} more hosts)" if len(hosts) > 1 else ""
+    more = len(hosts) - 1
+    return f" (and of {more} more host{'' if more == 1 else 's'})" if more else ""
 
 
 def _runs(before: Mapping[str, Look], after: Mapping[str, Look], own: Collection[str]) -> list[str]:

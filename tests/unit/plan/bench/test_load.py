@@ -55,7 +55,7 @@ def test_quiet_hosts_disturb_nothing() -> None:
     ("before", "after", "why"),
     [
         ({"gpu1": look(1.5)}, {}, "1.5 of 4 cores of gpu1 were busy with something else before it"),
-        ({"gpu1": look(1.5), "gpu2": look(2.5)}, {}, "2.5 of 4 cores of gpu2 (and of 1 more hosts) were busy"),
+        ({"gpu1": look(1.5), "gpu2": look(2.5)}, {}, "2.5 of 4 cores of gpu2 (and of 1 more host) were busy"),
         ({}, {"gpu2": look(4.0)}, "4.0 of 4 cores of gpu2 were busy with something else after it"),
         ({"gpu1": look()}, {"gpu1": look(stolen=50, ticks=2000)}, "the hypervisor gave 5% of the CPU time of gpu1"),
         ({"gpu1": look(living=["r9"])}, {}, "another run was on the cluster: r9"),
