@@ -92,9 +92,11 @@ def _take_operands(args: SimpleNamespace, walk: Walk, verb: Verb) -> None:
                 raise InputError(f"{operand.name} are given twice: '{given}' and by -H", hint=walk.usage)
         if given is not None or not hasattr(args, operand.name):
             setattr(args, operand.name, given)
-    missing = [operand.name for operand in verb.operands[len(walk.operands) :] if not operand.optional]
+    missing = [operand for operand in verb.operands[len(walk.operands) :] if not operand.optional]
     if missing:
-        raise InputError(f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing", hint=walk.usage)
+        names = " and ".join(operand.name for operand in missing)
+        choices = f": give one of {', '.join(missing[0].choices)}" if missing[0].choices else ""
+        raise InputError(f"{names} {'are' if len(missing) > 1 else 'is'} missing{choices}", hint=walk.usage)
 
 
 def _defaults(options: Iterable[Option]) -> SimpleNamespace:

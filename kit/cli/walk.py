@@ -91,7 +91,14 @@ class Walk:
         self.verb = next((verb for verb in begins if verb.words == path), None)
         if self.verb is not None:
             self.flags = by_flag((*GLOBAL, *self.verb.options))
-            for option, _ in self.given:
+            own = by_flag(self.verb.options)
+            for option, text in self.given:
+                # kit --hosts 2 lab up would take 2 for a hosts file, and make 4 hosts.
+                if option not in self.verb.options and option.flags[-1] in own and (text or "").isdecimal():
+                    raise InputError(
+                        f"{option.flags[-1]} before kit {self.verb.name} means: {option.help}",
+                        hint=f"write it after its verb, as in: kit {self.verb.name} {option.flags[-1]}",
+                    )
                 if option not in GLOBAL and option not in self.verb.options:
                     raise self._no_option(option.flags[-1])
         elif not begins:
@@ -156,12 +163,22 @@ class Walk:
         from kit.cli.verbs.elsewhere import option_instead  # noqa: PLC0415  (only for a typing error)
 
         verb = self.verb.name if self.verb else ""
-        instead = option_instead(name, verb)
+        instead = option_instead(name, verb) or self._too_early(name)
         guess = _nearest(name, self.flags) if instead is None else None
         return InputError(
             f"there is no option {name}" + (f" for kit {verb}" if verb else ""),
             hint=instead or (f"did you mean: {guess}" if guess else self.usage),
         )
+
+    def _too_early(self, name: str) -> str | None:
+        """Return where to write an option of a verb that came before its verb. Of several verbs, show kit run."""
+        if self.verb is not None:
+            return None
+        owners = [
+            verb.name for verb in VERBS if verb.words[: len(self.path)] == self.path and name in by_flag(verb.options)
+        ]
+        owner = "run" if "run" in owners else next(iter(owners), None)
+        return f"write it after its verb, as in: kit {owner} {name}" if owner else None
 
     def _too_many(self, word: str) -> InputError:
         """Refuse a plain word that has no place. After a switch, it was most likely meant as the switch's value."""
