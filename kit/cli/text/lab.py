@@ -34,7 +34,7 @@ def faults(value: LabFaults) -> str:
 
 def lab_removed(value: LabRemoved) -> str:
     if value.empty:
-        return "Nothing to do: there is no lab."
+        return f"Nothing to do: there is no lab '{value.name}'."
     counts = {"container": value.containers, "volume": value.volumes, "network": value.networks}
     removed = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
     return f"Removed lab {value.name}: {removed}." + "".join(

@@ -24,6 +24,7 @@ from kit.model.lab import (
     network_name,
 )
 from kit.plan import lab as plan
+from kit.plan import labshape
 from kit.remote.lab import access
 from kit.remote.lab.engine import LabEngine
 from kit.remote.machine import docker_context, prepare
@@ -87,10 +88,13 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
             make(engine, spec, folder, existing, reporter, consent=consent)
         except (KitError, KeyboardInterrupt) as error:
             if existing.empty:
-                reporter.report(Warned(text="Removing the unfinished lab."))
+                if not engine.find(spec.name).empty:
+                    reporter.report(Warned(text="Removing the unfinished lab."))
                 _remove(engine, spec.name, folder)
             if isinstance(error, KeyboardInterrupt):
-                raise Interrupted("the lab was not finished", hint="Run `kit lab up` again.") from error
+                raise Interrupted(
+                    "the lab was not finished", hint=f"Run it again: {_command(spec.name, spec.shape)}"
+                ) from error
             raise
         return _status(spec.name, folder, engine.find(spec.name), changed=True)
 
@@ -165,8 +169,6 @@ def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemov
         existing = engine.find(name)
         check_folder(name, folder, existing.network)
         removed = _remove(engine, name, folder)
-    if removed.empty:
-        reporter.report(Note(text=f"There is no lab '{name}'. Nothing to do."))
     for path in removed.kept:
         reporter.report(Warned(text=f"{path} was changed after the lab wrote it, and stays."))
     return removed
@@ -190,13 +192,23 @@ def _check_same(spec: LabSpec, folder: Path, existing: LabObjects) -> None:
     if network and network.shape != spec.shape:
         raise InputError(
             f"a lab '{spec.name}' of another shape exists: {network.shape}",
-            hint=f"Take it down first ({_down(spec.name)}), or make another one: {_elsewhere(spec.name + '2')}.",
+            hint=f"{_same(spec.name, network.shape)}Take it down first ({_down(spec.name)}), or make another one: "
+            f"{_elsewhere(spec.name + '2')}.",
         )
     if network and not access.key_path(folder).exists():
         raise InputError(
             f"the login key of the lab '{spec.name}' is gone: {access.key_path(folder)}",
             hint=f"Recreate the lab: {_down(spec.name)}, then kit lab up.",
         )
+
+
+def _same(name: str, shape: str) -> str:
+    """Return how to complete or start the existing lab, which the hint begins with."""
+    return "" if labshape.options(shape) is None else f"Start or complete it: {_command(name, shape)}. "
+
+
+def _command(name: str, shape: str) -> str:
+    return f"{up_command(name)} {labshape.options(shape) or ''}".strip()
 
 
 def _down(name: str) -> str:

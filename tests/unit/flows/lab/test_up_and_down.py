@@ -1,0 +1,99 @@
+"""What kit lab up and down say about a lab that exists, is unfinished or is missing. The engine is a fake."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kit.cli.text.lab import lab_removed
+from kit.errors import InputError, Interrupted, KitError
+from kit.events import Event
+from kit.flows.lab import lab as flow
+from kit.model.lab import LabNetwork, LabObjects, LabSpec
+from kit.remote.lab import access
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def report(self, event: Event) -> None:
+        self.texts.append(str(getattr(event, "text", "")))
+
+
+class Engine:
+    """Has the objects; `remove` takes them away."""
+
+    def __init__(self, existing: LabObjects) -> None:
+        self.existing = existing
+
+    def find(self, _name: str) -> LabObjects:
+        return self.existing
+
+    def remove(self, _objects: LabObjects) -> None:
+        self.existing = LabObjects()
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    engine = Engine(LabObjects())
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Engine]:
+        yield engine
+
+    monkeypatch.setattr(flow, "open_engine", opened)
+    monkeypatch.setattr(flow, "_ensure_engine", lambda *_: None)
+    monkeypatch.setattr(access, "require_client", lambda: None)
+    return engine
+
+
+def network(spec: LabSpec, folder: Path) -> LabNetwork:
+    subnet = ipaddress.IPv4Network("10.213.9.0/24")
+    return LabNetwork(id="1", name="n", subnet=subnet, shape=spec.shape, folder=str(folder.resolve()))
+
+
+def test_up_without_options_says_how_the_lab_was_made(engine: Engine, tmp_path: Path) -> None:
+    engine.existing = LabObjects(network=network(LabSpec(name="mine", hosts=2), tmp_path))
+    with pytest.raises(InputError, match="another shape") as caught:
+        flow.lab_up(LabSpec(name="mine"), folder=tmp_path, reporter=Notes())
+    assert str(caught.value.hint).startswith("Start or complete it: kit lab up --name mine --hosts 2. Take it down first")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_up_that_fails_speaks_of_removing_only_what_it_made(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool
+) -> None:
+    def make(*_: object, **__: object) -> None:
+        if begun:
+            engine.existing = LabObjects(network=network(LabSpec(), tmp_path))
+        raise KitError("no base image")
+
+    monkeypatch.setattr(flow, "make", make)
+    notes = Notes()
+    with pytest.raises(KitError, match="no base image"):
+        flow.lab_up(LabSpec(), folder=tmp_path, reporter=notes)
+    assert notes.texts == (["Removing the unfinished lab."] if begun else [])
+    assert engine.existing.empty
+
+
+def test_ctrl_c_names_the_whole_command(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(flow, "make", make)
+    with pytest.raises(Interrupted) as caught:
+        flow.lab_up(LabSpec(name="mine", hosts=2), folder=tmp_path, reporter=Notes())
+    assert caught.value.hint == "Run it again: kit lab up --name mine --hosts 2"
+    assert engine.existing.empty
+
+
+@pytest.mark.usefixtures("engine")
+def test_down_without_a_lab_says_so_once(tmp_path: Path) -> None:
+    notes = Notes()
+    removed = flow.lab_down("mine", folder=tmp_path, reporter=notes)
+    assert [*notes.texts, lab_removed(removed)] == ["Nothing to do: there is no lab 'mine'."]
