@@ -22,6 +22,9 @@ IGNORE = ".kitignore"
 _NEVER = (b".git", b".kit")
 # At the top: what `kit pull` brought home. git ignores it, because it has a .gitignore.
 _PULLED = re.compile(rb"kit-\d{8}-\d{6}-[0-9a-f]{4}")
+# In bench/: the sessions of `kit bench`. They would grow the code of each later run. In a work tree, git decides.
+_BENCH = b"bench"
+_SESSION = re.compile(rb"\d{8}-\d{6}-[a-z]+(?:-\d+)?")
 # kit stops listing a folder after this many files: it may be a whole disk.
 _STOP = 20 * MOST_FILES
 
@@ -154,10 +157,11 @@ def _walk(name: str, scan: Scan, ignored: Ignored | None) -> tuple[list[bytes], 
         if inside is None:
             continue
         files = [one for one in inside[0] if one not in _NEVER]
-        folders = [one for one in inside[1] if one not in _NEVER and (here or not _PULLED.fullmatch(one))]
+        own = {one for one in inside[1] if _own(here, one)}
+        folders = [one for one in inside[1] if one not in _NEVER and one not in own]
         files = _kept([before + one for one in files], ignored)
         folders = _kept([before + one for one in folders], ignored, b"/")
-        if here and not files and not folders:
+        if here and not files and not folders and not own:
             empty.append(here)
         paths += files
         ahead += folders
@@ -166,6 +170,11 @@ def _walk(name: str, scan: Scan, ignored: Ignored | None) -> tuple[list[bytes], 
             if fault:
                 raise fault
     return paths, empty
+
+
+def _own(here: bytes, folder: bytes) -> bool:
+    """Return whether kit made this folder in `here`, b"" for the top, with what runs or sessions measured or made."""
+    return bool((not here and _PULLED.fullmatch(folder)) or (here == _BENCH and _SESSION.fullmatch(folder)))
 
 
 def _kept(paths: list[bytes], ignored: Ignored | None, end: bytes = b"") -> list[bytes]:

@@ -278,6 +278,15 @@ def test_what_kit_pull_brought_home_does_not_come_along(top: Path, in_git: bool)
     assert names(take(top)) == ["train.py"]
 
 
+def test_sessions_of_kit_bench_do_not_come_along(top: Path) -> None:
+    write(top, {"train.py": "1", "bench/20261121-164407-ladder/report.html": "x", "bench/20261121-164407-egs-2/a": "x"})
+    assert names(take(top)) == ["train.py"]
+    # What is yours does.
+    write(top, {"bench/run.py": "1", "bench/20261121-mine/a": "1", "deep/bench/20261121-164407-egs/a": "1"})
+    yours = ["bench/20261121-mine/a", "bench/run.py", "deep/bench/20261121-164407-egs/a", "train.py"]
+    assert [name for name in names(take(top)) if "." in name or name.endswith("/a")] == yours
+
+
 def test_a_pattern_that_cannot_be_read_is_refused(top: Path) -> None:
     (top / ".kitignore").write_text("ok\n!\n")
     with pytest.raises(InputError, match=r"\.kitignore has a pattern"):
