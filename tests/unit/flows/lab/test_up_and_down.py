@@ -61,7 +61,9 @@ def test_up_without_options_says_how_the_lab_was_made(engine: Engine, tmp_path: 
     engine.existing = LabObjects(network=network(LabSpec(name="mine", hosts=2), tmp_path))
     with pytest.raises(InputError, match="another shape") as caught:
         flow.lab_up(LabSpec(name="mine"), folder=tmp_path, reporter=Notes())
-    assert str(caught.value.hint).startswith("Start or complete it: kit lab up --name mine --hosts 2. Take it down first")
+    assert str(caught.value.hint).startswith(
+        "Start or complete it: kit lab up --name mine --hosts 2. Take it down first"
+    )
 
 
 @pytest.mark.parametrize("begun", [True, False])
