@@ -95,8 +95,8 @@ def _take_operands(args: SimpleNamespace, walk: Walk, verb: Verb) -> None:
     missing = [operand for operand in verb.operands[len(walk.operands) :] if not operand.optional]
     if missing:
         names = " and ".join(operand.name for operand in missing)
-        choices = f": give one of {', '.join(missing[0].choices)}" if missing[0].choices else ""
-        raise InputError(f"{names} {'are' if len(missing) > 1 else 'is'} missing{choices}", hint=walk.usage)
+        choices = f"give {', '.join(missing[0].choices)}: " if missing[0].choices else ""
+        raise InputError(f"{names} {'are' if len(missing) > 1 else 'is'} missing", hint=choices + walk.usage)
 
 
 def _defaults(options: Iterable[Option]) -> SimpleNamespace:

@@ -138,7 +138,7 @@ WRONG = [
     ("lab --slots 2 up", "no option --slots", "write it after its verb, as in: kit lab up --slots"),
     ("lab --hosts 2 up", "--hosts before kit lab up means: Read this hosts file", "as in: kit lab up --hosts"),
     ("--hosts 2 lab up", "--hosts before kit lab up means: Read this hosts file", "as in: kit lab up --hosts"),
-    ("completion", "shell is missing: give one of bash, zsh, fish", "kit completion [options] shell"),
+    ("completion", "shell is missing", "give bash, zsh, fish: kit completion [options] shell"),
     ("run --np", "--np needs a value", "kit run"),
     ("run --np -- ls", "--np needs a value", "kit run"),
     ("-C", "-C needs a value", "kit --help"),
