@@ -9,7 +9,9 @@ from kit.model.doctor import Check, Command, Examined, File, Sight
 from kit.plan.doctor.gpus import PROGRAM, STATE, complaint
 
 _LOADED = File(path="/proc/driver/nvidia/version")
-_INSTALLED = Command(argv=("modinfo", "-F", "version", "nvidia"), only_with=PROGRAM)
+# Debian's modules have names that modinfo does not find as nvidia. It prints those that it finds, and then fails.
+_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
+_INSTALLED = Command(argv=("modinfo", "-F", "version", *_NAMES), only_with=PROGRAM)
 # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …", and "… Open Kernel Module for x86_64  550.54.15 …"
 _VERSION = re.compile(r"Kernel Module(?: for \S{1,20})? {1,4}([0-9]{3,4}(?:\.[0-9]{1,4}){1,2})\b")
 _NUMBER = re.compile(r"[0-9]{3,4}(?:\.[0-9]{1,4}){1,2}")
@@ -19,9 +21,9 @@ def judge(examined: Examined) -> Iterator[Sight]:
     for host in examined.hosts:
         match = _VERSION.search((host.file(_LOADED.path) or "")[:4096])
         ran = host.ran(*_INSTALLED.argv)
-        installed = ran.out[:64].strip() if ran and ran.code == 0 else ""
-        if match and _NUMBER.fullmatch(installed) and installed != match[1]:
-            yield Sight(hosts=(host.name,), seen=f"{match[1]} is loaded, {installed} is installed")
+        installed = [word for word in ran.out[:256].split() if _NUMBER.fullmatch(word)] if ran else []
+        if match and installed and match[1] not in installed:
+            yield Sight(hosts=(host.name,), seen=f"{match[1]} is loaded, {installed[0]} is installed")
         elif "version mismatch" in complaint(host):
             yield Sight(hosts=(host.name,), seen="the loaded driver and its libraries have different versions")
 

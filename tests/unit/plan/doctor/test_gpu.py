@@ -35,7 +35,7 @@ from tests.unit.plan.doctor.clean import machine
 CAPTURES = Path(__file__).parents[3] / "captures/nvidia-smi"
 SMI, TOPO = ("nvidia-smi", "-q", "-x"), ("nvidia-smi", "topo", "-m")
 LOG = ("dmesg", "--level=emerg,alert,crit,err,warn,notice")
-MODINFO = ("modinfo", "-F", "version", "nvidia")
+MODINFO = ("modinfo", "-F", "version", "nvidia", "nvidia-current", "nvidia-current-open")
 APT = ("apt-config", "dump", "APT::Periodic::Unattended-Upgrade", "Unattended-Upgrade::Package-Blacklist")
 DPKG = ("dpkg-query", "-W", "-f=${db:Status-Want} ${Package}\\n", "*nvidia*")
 PS = ("ps", "-eo", "pid=,user:32=,comm:20=,cgroup=")
@@ -171,6 +171,13 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (gpu_driver_module, run(MODINFO, "575.51.03\n"), ["570.124.06 is loaded, 575.51.03 is installed"]),
     (gpu_driver_module, {"files": {"/proc/driver/nvidia/version": OPEN}}, []),
     (gpu_driver_module, run(MODINFO, Ran(code=1, out="", err="not found")), []),
+    # Debian has only nvidia-current.
+    (
+        gpu_driver_module,
+        run(MODINFO, Ran(code=1, out="550.163.01\n", err="modinfo: ERROR: Module nvidia not found.")),
+        ["570.124.06 is loaded, 550.163.01 is installed"],
+    ),
+    (gpu_driver_module, run(MODINFO, Ran(code=1, out="550.163.01\n570.124.06\n")), []),
     (
         gpu_driver_module,
         {
