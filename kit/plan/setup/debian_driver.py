@@ -8,19 +8,33 @@ from kit.errors import StepError
 from kit.model.secret import Secret
 from kit.model.setup.facts import SetupFacts, Source
 from kit.model.setup.paths import NON_FREE_SOURCES
+from kit.plan.setup.gpu_ids import is_blackwell, needs_open
 from kit.plan.setup.packages import major
 
-_PACKAGES = ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
+_PROGRAMS = ("nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
+# The branch of each release. Blackwell needs 570 or newer.
+_BRANCHES = {(11,): "470", (12,): "535", (13,): "550"}
 _STABLE = ("stable", "oldstable", "oldoldstable")
 _TESTING = ("testing", "unstable", "sid")
 _DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")
 
 
 def packages_of(facts: SetupFacts) -> tuple[str, ...]:
-    """Return what brings the driver to a host without one."""
+    """Return what brings the driver to a host without one.
+
+    Raises StepError if the driver of this release does not know its GPUs.
+    """
+    branch = _BRANCHES.get(major(facts.version)[:1])
+    if branch and is_blackwell(facts):
+        raise StepError(
+            f"its GPUs need NVIDIA's driver 570 or newer, and {facts.name} has {branch}",
+            hint="install the driver of NVIDIA's own repository with the open modules, by hand, then: kit setup",
+            host=facts.host.name,
+        )
     kind = next((f"{word}-" for word in ("cloud", "rt") if f"-{word}-" in facts.kernel), "")
+    module = "nvidia-open-kernel-dkms" if needs_open(facts) else "nvidia-kernel-dkms"
     # Debian has headers of its newest kernel only. With that kernel, one reboot brings a kernel with the module.
-    return (f"linux-image-{kind}{facts.arch}", f"linux-headers-{kind}{facts.arch}", *_PACKAGES)
+    return (f"linux-image-{kind}{facts.arch}", f"linux-headers-{kind}{facts.arch}", module, *_PROGRAMS)
 
 
 def missing_sources(facts: SetupFacts) -> bytes | Secret | None:

@@ -5,6 +5,8 @@ No GPU is here: golden plans and stand-ins test this.
 
 from __future__ import annotations
 
+import re
+
 from kit.errors import KitError, StepError
 from kit.model.plan import Step
 from kit.model.setup.facts import SetupFacts
@@ -17,6 +19,13 @@ from kit.plan.setup.part import Part
 
 # Packages that have nvidia-smi.
 _PROGRAMS = ("nvidia-utils", "nvidia-smi", "nvidia-driver")
+# Packages that have the kernel's modules, or their source. Debian has four kinds: nvidia-kernel-dkms,
+# nvidia-open-kernel-dkms, nvidia-tesla-535-kernel-dkms and nvidia-legacy-390xx-kernel-dkms. apt installs one beside another.
+# Those with -support and -common stay behind if somebody removes the modules.
+_BRINGS_MODULES = re.compile(
+    r"linux-modules-nvidia-|nvidia-(?:dkms|headless)-"
+    r"|nvidia-(?:open-|tesla-(?:[0-9]+-)?|legacy-[0-9]+xx-)?(?:driver|kernel-(?!common$|support$))"
+)
 _HOLD = """// Made by kit setup. A driver that is replaced while it is loaded fails the next start of a container:
 // "Driver/library version mismatch". Upgrade it by hand: apt-get install, then a reboot.
 """
@@ -36,9 +45,7 @@ def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
     if facts.switches and not facts.fabric_manager:
         part.remarks.append(_no_fabric_manager(facts))
     works = bool(facts.driver) and not facts.driver_fault and bool(facts.clocks)
-    installed = any(
-        name.startswith(("nvidia-kernel-", "linux-modules-nvidia-", "nvidia-driver")) for name in facts.packages
-    )
+    installed = any(_BRINGS_MODULES.match(name) for name in facts.packages)
     if not works:
         problem = _unclear(facts, installed=installed)
         if problem is None and not installed:

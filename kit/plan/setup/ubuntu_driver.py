@@ -7,12 +7,11 @@ import re
 from kit.errors import StepError
 from kit.model.setup.facts import SetupFacts
 from kit.model.spec import SetupSpec
+from kit.plan.setup.gpu_ids import needs_open
 from kit.plan.setup.packages import major
 
 # The branch of the driver on Ubuntu, if kit.yaml names none: NVIDIA's long-term branch, which has GPUs from Pascal on.
 DRIVER = "580-server"
-# Device IDs from which on NVIDIA's closed modules drive no GPU, and those of GH200: they need the open ones.
-_BLACKWELL, _GRACE_HOPPER = 0x2900, range(0x2340, 0x2350)
 # 580, 580-server, 580-open and 580-server-open, in packages that a driver from Ubuntu's modules has.
 _BRANCH = re.compile(r"(?:linux-modules-nvidia|nvidia-headless-no-dkms)-([0-9]+(?:-server)?(?:-open)?)(?:-|$)")
 
@@ -26,14 +25,10 @@ def branch_of(facts: SetupFacts) -> str:
 
 def packages_of(facts: SetupFacts, spec: SetupSpec) -> tuple[str, ...]:
     """Return what brings the driver of kit.yaml's branch, or of kit's, to a host without one."""
-    branch = spec.driver or (f"{DRIVER}-open" if _needs_open(facts) else DRIVER)
+    branch = spec.driver or (f"{DRIVER}-open" if needs_open(facts) else DRIVER)
     # The programs are the same for both kinds of modules.
     utils = f"nvidia-utils-{branch.removesuffix('-open')}"
     return (f"nvidia-headless-no-dkms-{branch}", utils, *_modules(facts, branch))
-
-
-def _needs_open(facts: SetupFacts) -> bool:
-    return any(number >= _BLACKWELL or number in _GRACE_HOPPER for number in facts.gpu_ids)
 
 
 def wrong_branch(facts: SetupFacts, spec: SetupSpec) -> StepError | None:
@@ -43,7 +38,7 @@ def wrong_branch(facts: SetupFacts, spec: SetupSpec) -> StepError | None:
     there, change = ", ".join(branches), ""
     if not branches:
         return None
-    if _needs_open(facts) and not any("-open" in branch for branch in branches):
+    if needs_open(facts) and not any("-open" in branch for branch in branches):
         text = f"its GPUs need NVIDIA's open modules, and the driver {there} has others"
         if spec.driver is not None and "-open" not in spec.driver:
             change = f"write setup.driver: {spec.driver}-open; "

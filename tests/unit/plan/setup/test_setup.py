@@ -292,6 +292,51 @@ def test_debians_newest_kernel_comes_with_its_headers(kernel: str, kind: str) ->
     assert packages(plan)[0][:2] == (f"linux-image-{kind}amd64", f"linux-headers-{kind}amd64")
 
 
+@pytest.mark.parametrize(
+    ("ids", "module"),
+    [((0x2330,), "nvidia-kernel-dkms"), ((0x2342,), "nvidia-open-kernel-dkms"), ((), "nvidia-kernel-dkms")],
+    ids=["H100", "GH200", "unknown"],
+)
+def test_debians_module_fits_the_gpu(ids: tuple[int, ...], module: str) -> None:
+    plan = draft(facts(gpus_on_bus=1, gpu_ids=ids), areas=("driver",)).plan
+    assert packages(plan)[0][2] == module
+
+
+def test_a_gpu_that_debians_driver_does_not_know_gets_no_driver() -> None:
+    blackwell = {"gpus_on_bus": 8, "gpu_ids": (0x2901,)}
+    assert "need NVIDIA's driver 570 or newer, and Debian GNU/Linux 13 (trixie) has 550" in problem(
+        facts(**blackwell), "driver"
+    )
+    # Testing has no version, and its driver changes.
+    testing = {"version": "", "codename": "forky", "sources": (source("http://deb.example/debian", "forky"),)}
+    plan = draft(facts(**{**testing, **blackwell}), areas=("driver",)).plan
+    assert packages(plan)[0][2] == "nvidia-open-kernel-dkms"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nvidia-kernel-dkms",
+        "nvidia-open-kernel-dkms",
+        "nvidia-tesla-535-kernel-dkms",
+        "nvidia-tesla-470-driver",
+        "nvidia-legacy-390xx-kernel-dkms",
+        "nvidia-kernel-open-dkms",
+        "nvidia-dkms-580",
+    ],
+)
+def test_a_driver_that_does_not_work_gets_no_second_one_beside_it(name: str) -> None:
+    """apt installs both without a word, because they do not conflict."""
+    one = draft(facts(gpus_on_bus=1, smi=True, packages={name: "1", "nvidia-smi": "1"}), areas=("driver",))
+    assert packages(one.plan) == []
+    assert one.waiting == {"gpu1": ("the driver: its module is not loaded",)}
+
+
+def test_what_stays_of_a_removed_driver_is_none() -> None:
+    rest = {"nvidia-kernel-common": "1", "nvidia-kernel-support": "1", "nvidia-tesla-535-kernel-support": "1"}
+    assert packages(draft(facts(gpus_on_bus=1, packages=rest), areas=("driver",)).plan)
+
+
 def sources_of(**more: Any) -> str:
     """Return the file of sources that kit would write for the driver, "" for none."""
     plan = draft(facts(gpus_on_bus=1, **more), areas=("driver",)).plan
