@@ -19,9 +19,9 @@ from kit.plan.setup.part import Part
 
 # Packages that have nvidia-smi.
 _PROGRAMS = ("nvidia-utils", "nvidia-smi", "nvidia-driver")
-# Packages that have the kernel's modules, or their source. Debian has four kinds: nvidia-kernel-dkms,
-# nvidia-open-kernel-dkms, nvidia-tesla-535-kernel-dkms and nvidia-legacy-390xx-kernel-dkms. apt installs one beside another.
-# Those with -support and -common stay behind if somebody removes the modules.
+# Packages that have the modules of the kernel, or their source. Debian has four kinds: nvidia-kernel-dkms,
+# nvidia-open-kernel-dkms, nvidia-tesla-535-kernel-dkms and nvidia-legacy-390xx-kernel-dkms, and apt installs one
+# beside another. Those with -support and -common stay behind if somebody removes the modules.
 _BRINGS_MODULES = re.compile(
     r"linux-modules-nvidia-|nvidia-(?:dkms|headless)-"
     r"|nvidia-(?:open-|tesla-(?:[0-9]+-)?|legacy-[0-9]+xx-)?(?:driver|kernel-(?!common$|support$))"
