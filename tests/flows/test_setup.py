@@ -238,6 +238,9 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
         ("install", "E: Unable to locate package docker.io", "no repository of the host has the package docker.io"),
         ("install", "E: Unable to locate package linux-modules-nvidia-580-6.8.0-9-generic", "only the newest kernels"),
         ("install", "E: You don't have enough free space in /var/cache/apt/archives/.", "its disk is full"),
+        ("install", "Error! Bad return status for module build on kernel: 6.12.118+deb13-amd64 (x86_64)\n"
+         "Consult /var/lib/dkms/nvidia-current/550.163.01/build/make.log for more information.\n"
+         "dpkg: error processing package nvidia-kernel-dkms (--configure):", "dkms cannot build a module"),
         ("install", "dpkg: error processing package docker.io (--configure):\n exit status 1", "cannot configure dock"),
     ],
 )  # fmt: skip

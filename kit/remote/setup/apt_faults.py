@@ -93,6 +93,11 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         _COMPONENT,
     ),
     (
+        r"Bad return status for module build on kernel: [\s\S]{0,300}?Consult (/[\w./+-]+) for more",
+        "dkms cannot build a module for its kernel",
+        "see why: kit ssh {host} -- sudo tail -n 30 {what}; then: kit setup",
+    ),
+    (
         r"(?:dpkg: error processing (?:package|archive) (\S+)|Errors were encountered while processing:\s*(\S+))",
         "dpkg cannot configure {0}",
         "see why: kit ssh {host} -- sudo dpkg --configure -a",
@@ -111,7 +116,7 @@ def first_cause(log: str, host: str) -> tuple[str, str]:
         match = re.search(pattern, log)
         if match:
             what = " ".join(next((group for group in match.groups() if group), match[0]).split())[:200]
-            return meaning.format(what), hint.format(host=host)
+            return meaning.format(what), hint.format(host=host, what=what)
     errors = [line for line in log.splitlines() if line.startswith(("E:", "dpkg:"))]
     last = errors or log.strip().splitlines()
     return (

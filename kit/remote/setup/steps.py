@@ -82,7 +82,13 @@ class _ProgressLines:
         for line in lines:
             words = line.decode(errors="replace").split(" ", 2)
             if words[0] == "progress" and len(words) == 3:
-                self._report(one_line(words[2])[:200], _fraction(words[1]))
+                self._report(explained(one_line(words[2])[:200]), _fraction(words[1]))
+
+
+def explained(text: str) -> str:
+    """Return apt's progress, with the reason if nothing changes for minutes."""
+    builds = text.startswith("Configuring ") and "-dkms " in text
+    return f"{text}: dkms builds modules of the kernel, which takes minutes" if builds else text
 
 
 def _fraction(word: str) -> float | None:

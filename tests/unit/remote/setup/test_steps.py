@@ -1,0 +1,13 @@
+"""What kit setup shows while apt works."""
+
+from __future__ import annotations
+
+from kit.remote.setup.steps import explained
+
+
+def test_a_module_that_dkms_builds_is_no_installation_that_hangs() -> None:
+    assert explained("Configuring nvidia-kernel-dkms (amd64)").startswith(
+        "Configuring nvidia-kernel-dkms (amd64): dkms builds modules of the kernel"
+    )
+    for text in ("Configuring dkms (amd64)", "Unpacking nvidia-kernel-dkms (amd64)", "Configuring docker.io (amd64)"):
+        assert explained(text) == text
