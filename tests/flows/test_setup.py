@@ -14,6 +14,7 @@ import pytest
 from kit.cli.screen import jsonout
 from kit.cli.text import plan as plantext
 from kit.errors import AnswerError, KitError, NotReadyError, StepError
+from kit.events import HostStep
 from kit.flows.setup.setup import SetupRequest, preview, setup
 from kit.model.plan import Step
 from kit.model.setup.areas import AREAS, Area
@@ -222,6 +223,8 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
     vm.write("/fake/packages", "base-files 13 installed\ndocker.io 26.1.5 half-configured\n")
     up(reporter, vm)
     assert vm.log.index("configure") < vm.log.index("update")
+    # dkms may build for minutes there.
+    assert any(step.text.startswith("finishing what an interrupted") for step in reporter.of(HostStep))
     assert not up(reporter, vm).changed
 
 
@@ -591,6 +594,17 @@ def test_other_lines_of_nvidia_smi_are_no_gpus(vm: SetupHost, script: str, clock
     assert (len(facts.clocks), facts.driver_fault, facts.smi_late) == (clocks, fault, "124" in script)
     assert all(gpu.persistence is False for gpu in facts.clocks)
     assert (facts.gpus_on_bus, facts.gpu_ids, facts.smi) == (1, (0x2330,), True)
+
+
+def test_kernels_with_a_module_of_dkms_are_read(vm: SetupHost) -> None:
+    """Debian's module is nvidia-current.ko.xz."""
+    vm.with_gpu()
+    vm.write("/lib/modules/6.12.118+deb13-amd64/updates/dkms/nvidia-current.ko.xz", "")
+    vm.write("/lib/modules/6.12.90+deb13-amd64/updates/dkms/zfs.ko.xz", "")
+    vm.write("/fake/packages", "linux-headers-amd64 6.12.118-1 installed\nlinux-headers-6.12.118 1 installed\n")
+    facts = observe(SetupTransport(vm), ())
+    assert facts.module_kernels == ("6.12.118+deb13-amd64",)
+    assert facts.packages == {"linux-headers-amd64": "6.12.118-1"}
 
 
 def test_sources_of_packages_have_the_options_of_their_files(vm: SetupHost) -> None:

@@ -102,6 +102,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     not answer. `pending`: kit wrote daemon.json, and was killed before the engine answered. `running` counts
     containers. `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts
     NVSwitches. `fabric_manager`: its program is installed. `driver` is the version of the loaded driver, or "".
+    `module_kernels` are those for which dkms has built the driver's module.
     `driver_fault` is the complaint of nvidia-smi. `smi`: nvidia-smi is there. `smi_late`: it did not answer in time.
     `pages` counts reserved pages of 1 GiB, None if the
     processor or the kernel has none. `boot_pages`: the running kernel was started with pages of 1 GiB.
@@ -144,6 +145,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     switches: int = 0
     fabric_manager: bool = False
     driver: str = ""
+    module_kernels: tuple[str, ...] = ()
     driver_fault: str = ""
     smi: bool = False
     smi_late: bool = False

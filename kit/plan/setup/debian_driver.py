@@ -31,10 +31,31 @@ def packages_of(facts: SetupFacts) -> tuple[str, ...]:
             hint="install the driver of NVIDIA's own repository with the open modules, by hand, then: kit setup",
             host=facts.host.name,
         )
-    kind = next((f"{word}-" for word in ("cloud", "rt") if f"-{word}-" in facts.kernel), "")
     module = "nvidia-open-kernel-dkms" if needs_open(facts) else "nvidia-kernel-dkms"
+    return (*_kernel(facts), module, *_PROGRAMS)
+
+
+def lacking_headers(facts: SetupFacts) -> tuple[str, ...]:
+    """Return what is missing if dkms has built the driver's module for no kernel, because it has no headers of one."""
+    kernel = _kernel(facts)
+    dkms = any(name.endswith("-dkms") for name in facts.packages)
+    if facts.os != "debian" or not dkms or facts.module_kernels or kernel[1] in facts.packages:
+        return ()
+    return kernel
+
+
+def other_kernel(facts: SetupFacts) -> str:
+    """Return why a driver that dkms has built cannot be loaded into the kernel that runs, or ""."""
+    if not facts.module_kernels or facts.kernel in facts.module_kernels:
+        return ""
+    return f"its module is for the kernel {', '.join(facts.module_kernels[-3:])}, and {facts.kernel} runs"
+
+
+def _kernel(facts: SetupFacts) -> tuple[str, str]:
+    """Return the packages that bring Debian's newest kernel of the same kind, and its headers."""
+    kind = next((f"{word}-" for word in ("cloud", "rt") if f"-{word}-" in facts.kernel), "")
     # Debian has headers of its newest kernel only. With that kernel, one reboot brings a kernel with the module.
-    return (f"linux-image-{kind}{facts.arch}", f"linux-headers-{kind}{facts.arch}", module, *_PROGRAMS)
+    return f"linux-image-{kind}{facts.arch}", f"linux-headers-{kind}{facts.arch}"
 
 
 def missing_sources(facts: SetupFacts) -> bytes | Secret | None:

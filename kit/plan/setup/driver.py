@@ -70,7 +70,7 @@ def _mend(part: Part, facts: SetupFacts, spec: SetupSpec, *, installed: bool) ->
     if not installed:
         part.steps += _driver_steps(facts, spec)
         part.waiting.append("the driver, if the kernel cannot load it now")
-    elif lacking := ubuntu_driver.lacking_modules(facts):
+    elif lacking := ubuntu_driver.lacking_modules(facts) or debian_driver.lacking_headers(facts):
         why = f"its kernel {facts.kernel} has no module of the driver"
         part.steps += [InstallPackages(area="driver", packages=lacking, why=why), LoadDriver(why="it was installed")]
         part.waiting.append("the driver, if the kernel cannot load it now")
@@ -83,7 +83,7 @@ def _mend(part: Part, facts: SetupFacts, spec: SetupSpec, *, installed: bool) ->
 def _fault(facts: SetupFacts) -> str:
     """Return why the driver of a host does not work."""
     absent = "there is no nvidia-smi" if facts.driver else "its module is not loaded"
-    return facts.driver_fault or absent
+    return debian_driver.other_kernel(facts) or facts.driver_fault or absent
 
 
 def _unclear(facts: SetupFacts, *, installed: bool) -> StepError | None:

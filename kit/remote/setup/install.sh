@@ -87,6 +87,8 @@ record() {
   done >"$state/packages.more"
   cat "$state/packages.more" >>"$state/packages" && rm -f "$state/packages.more" "$state/before" "$state/before.area"
 }
+# dpkg may be in the middle of a module that dkms builds, and says nothing for minutes.
+echo 'progress - finishing what an interrupted installation left, if any'
 try dpkg --force-confdef --force-confold --configure -a || words | give_up || exit 1
 [ $# -gt 0 ] || { record; exit 0; }
 echo 'progress - reading the lists of packages'

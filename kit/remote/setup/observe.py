@@ -105,6 +105,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         fabric_manager="fabric_manager" in nvidia,
         driver=_version(nvidia.get("driver")),
         driver_fault=_text(nvidia.get("fault")),
+        module_kernels=tuple(_word(line[7:]) for line in gpu if line.startswith("module ")),
         smi="smi" in nvidia,
         smi_late="late" in nvidia,
         clocks=tuple(_clocks(line[4:]) for line in gpu if line.startswith("gpu ")),

@@ -28,7 +28,7 @@ pages=$(cat "$root/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages" 2>/
 section packages
 dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\n' 2>/dev/null | awk '
   $3 ~ /^(half-installed|unpacked|half-configured|triggers-)/ {print "interrupted", $1; next}
-  $3 == "installed" && $1 ~ /^(docker|containerd|moby|podman-docker|nvidia|libnvidia|cuda-drivers|linux-modules-nvidia|unattended-upgrades$)/ {print $1, $2}'
+  $3 == "installed" && $1 ~ /^(docker|containerd|moby|podman-docker|nvidia|libnvidia|cuda-drivers|linux-modules-nvidia|linux-headers-(cloud-|rt-)?(amd64|arm64)$|unattended-upgrades$)/ {print $1, $2}'
 if ls "$root"/var/lib/dpkg/updates/* >/dev/null 2>&1; then echo 'interrupted dpkg'; fi
 section sources
 # Without ReleaseInfo, apt also names sources whose lists it has not fetched yet. With it, apt knows their origin.
@@ -180,6 +180,10 @@ for device in "$root"/sys/bus/pci/devices/*; do
 done
 version=$(sed -n 's/^NVRM version:.*  \([0-9][0-9.]*\)  .*/\1/p' "$root/proc/driver/nvidia/version" 2>/dev/null)
 if [ -n "$version" ]; then echo "driver $version"; fi
+# The kernels for which dkms has built the driver's module. On Debian, its name is not nvidia.ko.
+for folder in "$root"/lib/modules/*/updates/dkms; do
+  if ls "$folder"/nvidia*.ko* >/dev/null 2>&1; then folder=${folder%/updates/dkms} && echo "module ${folder##*/}"; fi
+done
 if command -v nv-fabricmanager >/dev/null 2>&1; then echo 'fabric_manager yes'; fi
 # query FIELDS: sets `answer` and `code`. Without persistence mode, eight GPUs take half a minute.
 query() {

@@ -327,7 +327,8 @@ def test_a_gpu_that_debians_driver_does_not_know_gets_no_driver() -> None:
 )
 def test_a_driver_that_does_not_work_gets_no_second_one_beside_it(name: str) -> None:
     """apt installs both without a word, because they do not conflict."""
-    one = draft(facts(gpus_on_bus=1, smi=True, packages={name: "1", "nvidia-smi": "1"}), areas=("driver",))
+    there = {name: "1", "nvidia-smi": "1", "linux-headers-cloud-amd64": "1"}
+    one = draft(facts(gpus_on_bus=1, smi=True, packages=there), areas=("driver",))
     assert packages(one.plan) == []
     assert one.waiting == {"gpu1": ("the driver: its module is not loaded",)}
 
@@ -335,6 +336,27 @@ def test_a_driver_that_does_not_work_gets_no_second_one_beside_it(name: str) -> 
 def test_what_stays_of_a_removed_driver_is_none() -> None:
     rest = {"nvidia-kernel-common": "1", "nvidia-kernel-support": "1", "nvidia-tesla-535-kernel-support": "1"}
     assert packages(draft(facts(gpus_on_bus=1, packages=rest), areas=("driver",)).plan)
+
+
+def test_a_module_that_dkms_could_not_build_without_headers_gets_them() -> None:
+    """Debian's packages depend on no headers. Without them, dkms builds nothing, and a reboot does not help."""
+    dkms = {"nvidia-kernel-dkms": "1", "nvidia-smi": "1"}
+    plan = draft(facts(gpus_on_bus=1, packages=dkms), areas=("driver",)).plan
+    assert packages(plan) == [("linux-image-cloud-amd64", "linux-headers-cloud-amd64")]
+    has = facts(gpus_on_bus=1, packages={**dkms, "linux-headers-cloud-amd64": "1"})
+    assert packages(draft(has, areas=("driver",)).plan) == []
+
+
+def test_a_module_for_another_kernel_waits_for_a_reboot_and_says_so() -> None:
+    dkms = {"nvidia-kernel-dkms": "1", "linux-headers-cloud-amd64": "1"}
+    kernels = {"packages": dkms, "driver_fault": "NVIDIA-SMI has failed"}
+    one = draft(facts(gpus_on_bus=1, module_kernels=("6.12.90+deb13-cloud-amd64",), **kernels), areas=("driver",))
+    (reason,) = one.waiting["gpu1"]
+    assert reason == (
+        "the driver: its module is for the kernel 6.12.90+deb13-cloud-amd64, and 6.12.48+deb13-cloud-amd64 runs"
+    )
+    fits = facts(gpus_on_bus=1, module_kernels=("6.12.48+deb13-cloud-amd64",), **kernels)
+    assert draft(fits, areas=("driver",)).waiting == {"gpu1": ("the driver: NVIDIA-SMI has failed",)}
 
 
 def sources_of(**more: Any) -> str:
@@ -546,7 +568,7 @@ def test_missing_names_what_differs() -> None:
 def test_hosts_reboot_one_after_the_other_and_never_this_machine() -> None:
     waiting: dict[str, Any] = {
         "gpus_on_bus": 1,
-        "packages": {"nvidia-kernel-dkms": "550"},
+        "packages": {"nvidia-kernel-dkms": "550", "linux-headers-cloud-amd64": "6.12"},
         "engine": "26",
         "compose": "2",
     }
