@@ -10,6 +10,7 @@ from kit.config import settings
 from kit.config.selection import select_hosts
 from kit.events import Silent
 from kit.flows.context import Context, open_context
+from kit.model.plan import Step
 from kit.model.setup.steps import Reboot
 from kit.remote.cluster.execution import Execution
 from kit.remote.setup import steps
@@ -43,10 +44,8 @@ class BareLab:
     def boot_id(self, host: str) -> str:
         return self.on(host, "cat /proc/sys/kernel/random/boot_id").strip()
 
-    def reboot(self, host: str) -> None:
-        """Do the step of a plan that reboots a host."""
-        boot_id = self.boot_id(host)
-        context = self.context(host, {})
+    def do(self, context: Context, host: str, step: Step) -> None:
+        """Do one step of a plan, as the executor does it."""
         execution = Execution(
             cluster=context.spec.name,
             hosts={one.name: one for one in context.inventory.hosts},
@@ -56,6 +55,11 @@ class BareLab:
             reporter=Silent(),
         )
         with closing(context.connect(context.host(host))) as transport:
-            steps.reboot(execution, transport, Reboot(boot_id=boot_id, why="a test needs it"))
+            steps.ON_HOST[type(step)](execution, transport, step)
+
+    def reboot(self, host: str) -> None:
+        """Do the step of a plan that reboots a host."""
+        boot_id = self.boot_id(host)
+        self.do(self.context(host, {}), host, Reboot(boot_id=boot_id, why="a test needs it"))
         CONNECTIONS.forget()
         assert self.boot_id(host) != boot_id

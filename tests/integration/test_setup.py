@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from kit.errors import StepError
-from kit.flows.setup.setup import SetupRequest, setup
-from kit.model.setup.steps import ChangeMtu
+from kit.flows.setup.setup import SetupRequest, draft, setup
+from kit.model.setup.paths import NON_FREE_SOURCES
+from kit.model.setup.steps import ChangeMtu, InstallPackages, WriteSystemFile
 from kit.plan.setup import mtu
 from kit.remote.cluster.execution import Execution
 from kit.remote.setup import steps
@@ -25,6 +26,13 @@ NAME = f"test-{os.getpid()}-setup"
 DAEMON = "/etc/docker/daemon.json"
 # Odd on purpose: kit must bring exactly these bytes back.
 BEFORE = '{ "debug":false,\n\t"log-driver": "local" }'
+
+# A 3D controller of NVIDIA on the bus, as the kernel lists it.
+PRETENDED_GPU = """
+folder=/run/pci/0000:17:00.0 && mkdir -p "$folder"
+echo 0x10de >"$folder/vendor" && echo 0x030200 >"$folder/class" && echo {device} >"$folder/device"
+mount --bind /run/pci /sys/bus/pci/devices
+"""
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +151,29 @@ def test_a_confirmed_mtu_stays_and_a_lost_one_goes_back(lab: BareLab, monkeypatc
     assert lab.on("gpu1", look).strip() == "9000"
     lab.setup("-H", "gpu1", "--only", "mtu", "--undo")
     assert lab.on("gpu1", look).strip() == "1500"
+
+
+@pytest.mark.parametrize(
+    ("device", "module"),
+    [("0x2330", "nvidia-kernel-dkms"), ("0x2342", "nvidia-open-kernel-dkms")],
+    ids=["H100", "GH200"],
+)
+def test_the_drivers_packages_are_in_debians_sources(lab: BareLab, device: str, module: str) -> None:
+    """apt finds all of them in the real sources that kit adds, and stops before it downloads 300 MB."""
+    lab.on("gpu2", PRETENDED_GPU.format(device=device))
+    context = lab.context("gpu2", {})
+    drafted, _ = draft(context, SetupRequest(areas=("driver",)))
+    planned = [step for _, step in drafted.plan.steps()]
+    (sources,) = [step for step in planned if isinstance(step, WriteSystemFile) and step.path == NON_FREE_SOURCES]
+    (install,) = [step for step in planned if isinstance(step, InstallPackages)]
+    assert module in install.packages
+    lab.do(context, "gpu2", sources)
+    apt = "apt-get -q --simulate --no-install-recommends --no-remove install"
+    text = lab.on("gpu2", f"apt-get -qq update && {apt} {' '.join(install.packages)}; umount /sys/bus/pci/devices")
+    assert {line.split()[1] for line in text.splitlines() if line.startswith("Inst ")} >= set(install.packages)
+    assert "0 to remove" in text
+    lab.setup("-H", "gpu2", "--only", "driver", "--undo")
+    assert lab.on("gpu2", f"ls {NON_FREE_SOURCES} || :") == ""
 
 
 def test_a_host_reboots_and_keeps_what_was_set_up(lab: BareLab) -> None:
