@@ -29,7 +29,10 @@ esac
     "dpkg-query": """
 case $3 in
   *Version*) cat "$root/fake/packages" ;;
-  *) sed 's/ [^ ]* / /' "$root/fake/packages" ;;
+  *)
+    # What a killed kit had started ends now.
+    [ ! -e "$root/fake/orphan" ] || mv "$root/fake/orphan" "$root/opt/kit/.setup/apt.status.code"
+    sed 's/ [^ ]* / /' "$root/fake/packages" ;;
 esac
 """,
     "apt-get": """

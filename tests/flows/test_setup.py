@@ -228,6 +228,14 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
     assert not up(reporter, vm).changed
 
 
+def test_the_end_of_a_command_that_a_killed_kit_started_is_not_that_of_another(
+    reporter: Remembering, vm: SetupHost
+) -> None:
+    vm.write("/fake/orphan", "100\n")
+    assert up(reporter, vm).hosts[0].engine == "26.1.5"
+    assert not vm.path("/fake/orphan").exists()
+
+
 @pytest.mark.parametrize(
     ("phase", "log", "message"),
     [

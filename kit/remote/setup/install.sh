@@ -7,6 +7,7 @@ area=$2
 shift 2
 make_state
 log=$state/apt.log
+status=$state/apt.status.$$
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 APT_LISTCHANGES_FRONTEND=none
 
 # Prints `PID NAME` of the process that holds a lock of apt or dpkg.
@@ -56,23 +57,24 @@ give_up() {
 }
 # attempt COMMAND...: in another session, so that nothing interrupts it, with its progress. Sets `code`.
 attempt() {
-  : >"$state/apt.status"
+  : >"$status"
   printf '+ %s\n' "$*" >>"$log"
   setsid sh -c 'status=$1; log=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 3>>"$status"; echo "$?" >"$status.code.new"; mv "$status.code.new" "$status.code"' \
-    kit-apt "$state/apt.status" "$log" "$@" &
+    kit-apt "$status" "$log" "$@" &
   shown=
-  while [ ! -e "$state/apt.status.code" ]; do
-    kill -0 $! 2>/dev/null || [ -e "$state/apt.status.code" ] || break
-    line=$(tail -n 1 "$state/apt.status" | awk -F: '{print $3, $4}')
+  while [ ! -e "$status.code" ]; do
+    kill -0 $! 2>/dev/null || [ -e "$status.code" ] || break
+    line=$(tail -n 1 "$status" | awk -F: '{print $3, $4}')
     if [ -n "$line" ] && [ "$line" != "$shown" ]; then echo "progress $line"; fi
     shown=$line
     sleep 0.3
   done
-  code=$(cat "$state/apt.status.code" 2>/dev/null || echo 1)
-  rm -f "$state/apt.status.code" "$state/apt.status"
+  code=$(cat "$status.code" 2>/dev/null || echo 1)
+  rm -f "$status.code" "$status"
 }
 
-rm -f "$state/apt.status.code"
+# A killed kit left a command that goes on, and says how it ended, perhaps while this program waits for it.
+rm -f "$state"/apt.status*
 : >"$log"
 # A killed installation left this list: what was there before it.
 if [ ! -e "$state/before" ]; then
