@@ -23,7 +23,7 @@ holder() {
 # await_lock: waits until nobody holds a lock, at most until `end`.
 await_lock() {
   while held=$(holder) && [ -n "$held" ]; do
-    echo "progress - waiting for apt's lock, which process ${held% *} (${held#* }) holds"
+    echo "progress 0 waiting for apt's lock, which process ${held% *} (${held#* }) holds"
     if [ "$(date +%s)" -ge "$end" ]; then
       fail "E: kit waited $limit s for apt's lock: It is held by process ${held% *} (${held#* })"
     fi
@@ -89,8 +89,9 @@ record() {
   done >"$state/packages.more"
   cat "$state/packages.more" >>"$state/packages" && rm -f "$state/packages.more" "$state/before" "$state/before.area"
 }
-# dpkg may be in the middle of a module that dkms builds, and says nothing for minutes.
-echo 'progress - finishing what an interrupted installation left, if any'
+# dpkg may be in the middle of a module that dkms builds, and says nothing for minutes. Lines without a percentage are
+# only for terminals.
+if [ -n "$(dpkg --audit 2>/dev/null)" ]; then echo 'progress 0 finishing an interrupted installation'; fi
 try dpkg --force-confdef --force-confold --configure -a || words | give_up || exit 1
 [ $# -gt 0 ] || { record; exit 0; }
 echo 'progress - reading the lists of packages'

@@ -87,8 +87,9 @@ class _ProgressLines:
 
 def explained(text: str) -> str:
     """Return apt's progress, with the reason if nothing changes for minutes."""
-    builds = text.startswith("Configuring ") and "-dkms " in text
-    return f"{text}: dkms builds modules of the kernel, which takes minutes" if builds else text
+    # dkms builds for a package of its own, and for headers that are new.
+    builds = text.startswith("Configuring ") and ("-dkms " in text or " linux-headers-" in text)
+    return f"{text}: dkms may build modules of the kernel, which takes minutes" if builds else text
 
 
 def _fraction(word: str) -> float | None:
