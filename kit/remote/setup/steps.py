@@ -87,7 +87,7 @@ class _ProgressLines:
 
 def explained(text: str) -> str:
     """Return apt's progress, with the reason if nothing changes for minutes."""
-    # dkms builds for a package of its own, and for headers that are new.
+    # dkms builds when its packages and new headers are configured.
     builds = text.startswith("Configuring ") and ("-dkms " in text or " linux-headers-" in text)
     return f"{text}: dkms may build modules of the kernel, which takes minutes" if builds else text
 

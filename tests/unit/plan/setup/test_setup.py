@@ -326,7 +326,7 @@ def test_a_gpu_that_debians_driver_does_not_know_gets_no_driver() -> None:
     ],
 )
 def test_a_driver_that_does_not_work_gets_no_second_one_beside_it(name: str) -> None:
-    """apt installs both without a word, because they do not conflict."""
+    """apt installs both, because they do not conflict."""
     there = {name: "1", "nvidia-smi": "1", "linux-headers-cloud-amd64": "1"}
     one = draft(facts(gpus_on_bus=1, smi=True, packages=there), areas=("driver",))
     assert packages(one.plan) == []
