@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from kit.errors import StepError
 from kit.model.secret import Secret
@@ -13,7 +14,7 @@ from kit.plan.setup.packages import major
 
 _PROGRAMS = ("nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
 # The branch of each release. Blackwell needs 570 or newer.
-_BRANCHES = {(11,): "470", (12,): "535", (13,): "550"}
+_BRANCHES: Mapping[tuple[int, ...], str] = {(11,): "470", (12,): "535", (13,): "550"}
 _STABLE = ("stable", "oldstable", "oldoldstable")
 _TESTING = ("testing", "unstable", "sid")
 _DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")

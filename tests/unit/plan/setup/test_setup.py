@@ -303,7 +303,7 @@ def test_debians_module_fits_the_gpu(ids: tuple[int, ...], module: str) -> None:
 
 
 def test_a_gpu_that_debians_driver_does_not_know_gets_no_driver() -> None:
-    blackwell = {"gpus_on_bus": 8, "gpu_ids": (0x2901,)}
+    blackwell: dict[str, Any] = {"gpus_on_bus": 8, "gpu_ids": (0x2901,)}
     assert "need NVIDIA's driver 570 or newer, and Debian GNU/Linux 13 (trixie) has 550" in problem(
         facts(**blackwell), "driver"
     )
@@ -349,7 +349,7 @@ def test_a_module_that_dkms_could_not_build_without_headers_gets_them() -> None:
 
 def test_a_module_for_another_kernel_waits_for_a_reboot_and_says_so() -> None:
     dkms = {"nvidia-kernel-dkms": "1", "linux-headers-cloud-amd64": "1"}
-    kernels = {"packages": dkms, "driver_fault": "NVIDIA-SMI has failed"}
+    kernels: dict[str, Any] = {"packages": dkms, "driver_fault": "NVIDIA-SMI has failed"}
     one = draft(facts(gpus_on_bus=1, module_kernels=("6.12.90+deb13-cloud-amd64",), **kernels), areas=("driver",))
     (reason,) = one.waiting["gpu1"]
     assert reason == (
