@@ -606,13 +606,18 @@ def test_other_lines_of_nvidia_smi_are_no_gpus(vm: SetupHost, script: str, clock
     assert (facts.gpus_on_bus, facts.gpu_ids, facts.smi) == (1, (0x2330,), True)
 
 
-def test_kernels_with_a_module_of_dkms_are_read(vm: SetupHost) -> None:
+def test_what_dkms_has_built_and_the_firmware_accepts_is_read(vm: SetupHost) -> None:
     """Debian's module is nvidia-current.ko.xz."""
     vm.with_gpu()
     vm.write("/lib/modules/6.12.118+deb13-amd64/updates/dkms/nvidia-current.ko.xz", "")
     vm.write("/lib/modules/6.12.90+deb13-amd64/updates/dkms/zfs.ko.xz", "")
     vm.write("/fake/packages", "linux-headers-amd64 6.12.118-1 installed\nlinux-headers-6.12.118 1 installed\n")
+    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    vm.write(variable, "\x06\0\0\0\1")
+    assert observe(SetupTransport(vm), ()).secure_boot
+    vm.write(variable, "\x06\0\0\0\0")
     facts = observe(SetupTransport(vm), ())
+    assert not facts.secure_boot
     assert facts.module_kernels == ("6.12.118+deb13-amd64",)
     assert facts.packages == {"linux-headers-amd64": "6.12.118-1"}
 

@@ -103,6 +103,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     containers. `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts
     NVSwitches. `fabric_manager`: its program is installed. `driver` is the version of the loaded driver, or "".
     `module_kernels` are those for which dkms has built the driver's module.
+    `secure_boot`: the firmware makes the kernel load only modules with a key that it knows.
     `driver_fault` is the complaint of nvidia-smi. `smi`: nvidia-smi is there. `smi_late`: it did not answer in time.
     `pages` counts reserved pages of 1 GiB, None if the
     processor or the kernel has none. `boot_pages`: the running kernel was started with pages of 1 GiB.
@@ -152,6 +153,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     clocks: tuple[GpuClocks, ...] = ()
     pages: int | None = None
     boot_pages: bool = False
+    secure_boot: bool = False
     grub: bool = False
     unfinished: tuple[str, ...] = ()
     saved_files: tuple[SavedFile, ...] = ()

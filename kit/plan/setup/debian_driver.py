@@ -9,6 +9,7 @@ from kit.errors import StepError
 from kit.model.secret import Secret
 from kit.model.setup.facts import SetupFacts, Source
 from kit.model.setup.paths import NON_FREE_SOURCES
+from kit.model.setup.result import Remark
 from kit.plan.setup.gpu_ids import is_blackwell, needs_open
 from kit.plan.setup.packages import major
 
@@ -50,6 +51,21 @@ def other_kernel(facts: SetupFacts) -> str:
     if not facts.module_kernels or facts.kernel in facts.module_kernels:
         return ""
     return f"its module is for the kernel {', '.join(facts.module_kernels[-3:])}, and {facts.kernel} runs"
+
+
+def unknown_key(facts: SetupFacts) -> list[Remark]:
+    """Return the remark for a host whose firmware may not know the key with which dkms signs the driver's module."""
+    if facts.os != "debian" or not facts.secure_boot:
+        return []
+    name = facts.host.name
+    return [
+        Remark(
+            host=name,
+            text="has Secure Boot, so the kernel refuses the module that dkms builds until the firmware knows its key",
+            hint="turn Secure Boot off; or, when the module is built, install mokutil and type: "
+            f"kit ssh {name} -- sudo mokutil --import /var/lib/dkms/mok.pub; then reboot it, and confirm at its console",
+        )
+    ]
 
 
 def _kernel(facts: SetupFacts) -> tuple[str, str]:

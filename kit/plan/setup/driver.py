@@ -54,6 +54,7 @@ def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
             if problem is not None:
                 raise problem
             _mend(part, facts, spec, installed=installed)
+            part.remarks += debian_driver.unknown_key(facts)
         except KitError as error:
             part.problems.append(error)
             return part

@@ -111,6 +111,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         clocks=tuple(_clocks(line[4:]) for line in gpu if line.startswith("gpu ")),
         pages=number(system["pages"]) if "pages" in system else None,
         boot_pages="boot_pages" in system,
+        secure_boot="secure_boot" in system,
         grub="grub" in system,
         unfinished=tuple(name for name in ("grub", "engine") if f"unfinished_{name}" in system),
         saved_files=tuple(_saved_file(words) for words in saved if words[0] == "file"),

@@ -17,6 +17,8 @@ echo "machine_id $(cat "$root/etc/machine-id" 2>/dev/null)"
 if has_systemd; then echo 'systemd yes'; fi
 if command -v apt-get >/dev/null 2>&1 && command -v dpkg-query >/dev/null 2>&1; then echo 'apt yes'; fi
 if [ -r "$root/etc/default/grub" ] && command -v update-grub >/dev/null 2>&1; then echo 'grub yes'; fi
+# The variable has four bytes of attributes, and then 1 if the firmware accepts only signed code.
+if [ "$(tail -c 1 "$root"/sys/firmware/efi/efivars/SecureBoot-* 2>/dev/null | tr '\001' y)" = y ]; then echo 'secure_boot yes'; fi
 if grep -qs 'hugepagesz=1G' "$root/proc/cmdline"; then echo 'boot_pages yes'; fi
 awk '/^MemTotal:/ {print "memory_kib", $2}' "$root/proc/meminfo" 2>/dev/null
 # A newer result means that somebody else did it since.

@@ -359,6 +359,15 @@ def test_a_module_for_another_kernel_waits_for_a_reboot_and_says_so() -> None:
     assert draft(fits, areas=("driver",)).waiting == {"gpu1": ("the driver: NVIDIA-SMI has failed",)}
 
 
+def test_a_key_of_dkms_that_secure_boot_may_not_know_is_named() -> None:
+    (remark,) = draft(facts(gpus_on_bus=1, secure_boot=True), areas=("driver",)).remarks
+    assert "mokutil --import /var/lib/dkms/mok.pub" in (remark.hint or "")
+    # Ubuntu signs the modules of its packages with a key that firmware knows. A driver that works needs nothing.
+    assert draft(facts(**UBUNTU, gpus_on_bus=1, secure_boot=True), areas=("driver",)).remarks == ()
+    works = facts(gpus_on_bus=1, secure_boot=True, driver="550.163.01", smi=True, clocks=(SLOW,))
+    assert draft(works, areas=("driver",)).remarks == ()
+
+
 def sources_of(**more: Any) -> str:
     """Return the file of sources that kit would write for the driver, "" for none."""
     plan = draft(facts(gpus_on_bus=1, **more), areas=("driver",)).plan
