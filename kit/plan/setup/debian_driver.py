@@ -62,8 +62,8 @@ def unknown_key(facts: SetupFacts) -> list[Remark]:
         Remark(
             host=name,
             text="has Secure Boot, so the kernel refuses the module that dkms builds until the firmware knows its key",
-            hint="turn Secure Boot off; or, when the module is built, install mokutil and type: "
-            f"kit ssh {name} -- sudo mokutil --import /var/lib/dkms/mok.pub; then reboot it, and confirm at its console",
+            hint="turn Secure Boot off; or, when the module is built, install mokutil and type "
+            f"kit ssh {name} -- sudo mokutil --import /var/lib/dkms/mok.pub; then reboot it and confirm at its console",
         )
     ]
 
