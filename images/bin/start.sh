@@ -79,10 +79,11 @@ umask 077
 mkdir -p /run/kit /run/sshd
 chmod 755 /run /run/sshd
 state=/var/lib/kit
-# The folder of the VM behind /tmp, without what an earlier container left. Other users of the VM may not enter it.
+# The folder of the VM behind /tmp, without what an earlier container left. What is mounted below it belongs to the user,
+# and stays. Other users of the VM may not enter the folder.
 group=${KIT_USER:-0:0} group=${group#*:}
 if [ /tmp -ef /etc/kit/tmp ]; then
-  find /tmp -xdev -mindepth 1 -delete
+  python3 -IS /opt/kit/bin/kit-scratch /tmp || echo "start.sh: /tmp still has what an earlier container left" >&2
   chgrp "$group" /tmp
   chmod 1770 /tmp
 fi
