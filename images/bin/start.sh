@@ -106,7 +106,8 @@ if [ -n "${KIT_USER:-}" ]; then
   mkdir -p /run/kit/stacks /run/kit/terminals $state/home/ranks
   chgrp "$group" /run/kit $state $state/home
   chmod 710 /run/kit $state $state/home
-  chown "$KIT_USER" /run/kit/stacks /run/kit/terminals $state/home/ranks
+  # A job that was root may have left a link, which kit down keeps with the rest.
+  chown -h "$KIT_USER" /run/kit/stacks /run/kit/terminals $state/home/ranks
 fi
 name_lost
 {

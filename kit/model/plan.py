@@ -231,8 +231,8 @@ class RemoveCluster(Step, frozen=True, kw_only=True):
     """Remove the cluster's containers and folder from the host.
 
     `images`: if there are any, these go, and all other images of kit that no container uses.
-    `keep`: the folders of runs that made something stay. `data` has the folders of data sets, which stay if they have
-    anything in them.
+    `keep`: the folders of runs that made something stay, and home folders into which they wrote. `data` has the folders
+    of data sets, which stay if they have anything in them.
     """
 
     folder: str

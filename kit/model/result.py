@@ -146,7 +146,8 @@ class DownResult(Struct, frozen=True, kw_only=True):
     """`removed` has what kit removed from each host; an empty tuple if there was nothing to remove.
 
     `kept` are the runs whose results stay on their hosts, and `data` the data sets that stay there. `left` are hosts of
-    the last deploy that are no longer in the hosts file: the cluster's nodes stay there.
+    the last deploy that are no longer in the hosts file: the cluster's nodes stay there. `homes` are the hosts on which
+    the home folders of ranks stay, because somebody wrote into them.
     """
 
     cluster: str
@@ -154,14 +155,19 @@ class DownResult(Struct, frozen=True, kw_only=True):
     kept: tuple[RunSize, ...] = ()
     data: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
 
 
 class DownPreview(Struct, frozen=True, kw_only=True):
-    """What `kit down` would do with the runs of a cluster: delete them, or keep what they made."""
+    """What `kit down` would do with the runs of a cluster: delete them, or keep what they made.
+
+    `keeps_homes`: what jobs wrote to HOME stays.
+    """
 
     cluster: str
     deletes: tuple[RunSize, ...]
     keeps: tuple[RunSize, ...]
+    keeps_homes: bool
 
 
 class FileResult(Struct, frozen=True, kw_only=True):

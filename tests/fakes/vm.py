@@ -278,12 +278,13 @@ class FakeVM(SwarmScripts):
         """No fake VM has a stager."""
         return failed("Cannot connect to the Docker daemon") if "no engine" in self.faults else completed()
 
-    def _remove(self, _stdin: bytes, cluster: str, folder: str, _what: str, *words: str) -> Completed:
+    def _remove(self, _stdin: bytes, cluster: str, folder: str, what: str, *words: str) -> Completed:
         if "no engine" in self.faults:
             return failed("Cannot connect to the Docker daemon")
         at = words.index("--") if "--" in words else len(words)
         images, data = words[:at], words[at + 1 :]
         kept = [one.rpartition("/")[2] for one in data if f"{one}/staged.json" in self.folders]
+        homes = ["home stays"] if what == "keep" and f"{folder}/var/home" in self.folders else []
         self.folders -= {f"{one}/files" for one in data if f"{one}/staged.json" not in self.folders}
         self.folders = {path for path in self.folders if not path.startswith(f"{folder}/")}
         removed = [f"container {c.name}" for c in self.containers if c.labels["kit.cluster"] == cluster]
@@ -295,7 +296,7 @@ class FakeVM(SwarmScripts):
         earlier = [tag for tag in self.images if images and _OURS.fullmatch(tag) and tag not in used]
         removed += [f"image {image}" for image in dict.fromkeys([*images, *earlier]) if self.images.pop(image, None)]
         self.changed += removed
-        return completed("".join(f"{line}\n" for line in [*removed, *(f"kept {name}" for name in kept)]))
+        return completed("".join(f"{line}\n" for line in [*removed, *homes, *(f"kept {name}" for name in kept)]))
 
     def _look(self, stdin: bytes, folder: str, image: str, wanted: str) -> Completed:
         state = self._observe(stdin, folder, image, wanted)

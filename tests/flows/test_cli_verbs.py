@@ -166,7 +166,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         "kit.flows.cluster.down": {
             "down": DownResult(cluster="kit", removed={"gpu1": ("c",)}),
             "plan_down": PLAN,
-            "preview": DownPreview(cluster="kit", keeps=(KEPT,), deletes=()),
+            "preview": DownPreview(cluster="kit", keeps=(KEPT,), deletes=(), keeps_homes=True),
             "spare_runs": None,
             "spare_unknown": None,
         },

@@ -577,6 +577,17 @@ def test_down_keeps_staged_data_and_says_so(fleet: Fleet, reporter: Remembering)
     assert down(context).data == ("web",)
 
 
+def test_down_names_the_hosts_on_which_home_folders_stay(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter)
+    deploy(context)
+    fleet["gpu2"].folders.add("/opt/kit/lab/var/home")
+    result = down(context)
+    assert result.homes == ("gpu2",)
+    assert all("home stays" not in lines for lines in result.removed.values())
+    fleet["gpu2"].folders.add("/opt/kit/lab/var/home")
+    assert down(context, purge=True).homes == ()
+
+
 def test_down_leaves_another_cluster_alone(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     other = fleet.context(reporter, name="other", ssh_port=34)

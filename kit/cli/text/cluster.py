@@ -22,6 +22,8 @@ def down(value: DownResult) -> str:
         text = f"Nothing to do: cluster {value.cluster} is not on {hosts(list(value.removed))}."
     if value.kept:
         text += f"\nThe results of {counted(value.kept)} stay there; delete them: kit down --purge"
+    if value.homes:
+        text += f"\nWhat jobs wrote to HOME stays on {hosts(value.homes)}; delete it: kit down --purge"
     if value.data:
         text += (
             f"\nThe staged data of {', '.join(value.data)} stays there; delete it: kit data rm {' '.join(value.data)}"
@@ -42,7 +44,10 @@ def down_preview(value: DownPreview, *, width: int | None = None) -> str:
         lines.append(
             f"kit down deletes the records and logs of {others} {word(others)} without results ({size(logs)})."
         )
-    return "\n".join(lines) or f"Cluster {value.cluster} has no runs."
+    if not lines:
+        lines.append(f"Cluster {value.cluster} has no runs.")
+    lines.append(f"kit down {'keeps' if value.keeps_homes else 'deletes'} what jobs wrote to HOME.")
+    return "\n".join(lines)
 
 
 def groups(value: ExecResult) -> str:

@@ -191,14 +191,15 @@ VERBS = (
         options=(
             DRY_RUN,
             Option(flags=("--images",), help="Remove kit's images from the hosts, too"),
-            Option(flags=("--purge",), help="Delete what runs made, too: outputs, checkpoints, working folders"),
+            Option(flags=("--purge",), help="Delete what runs made, too: outputs, checkpoints, working folders, HOME"),
             Option(flags=("--force",), help="Remove the cluster even if that ends a running job"),
             MUST_YES,
             *CLUSTER,
         ),
         notes="kit says which runs it deletes and what it keeps, then asks. Without a terminal, it needs --yes. Runs "
         "that made nothing are deleted with their logs. The results of others stay on their hosts: after another kit "
-        "deploy, kit pull brings them home. The audit stays on the head.",
+        "deploy, kit pull brings them home. What jobs wrote to HOME, such as caches of models, stays for the next kit "
+        "deploy. The audit stays on the head.",
         examples=("kit down", "kit down --dry-run", "kit down --images --yes", "kit down --purge --yes"),
         exits=(*FAILED, ("5", "a run is active, or another kit is changing the cluster")),
     ),

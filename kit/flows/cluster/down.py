@@ -34,7 +34,7 @@ def preview(cluster: str, survey: Survey, *, purge: bool) -> DownPreview:
     keeps, deletes = folders.split(survey)
     if purge:
         keeps, deletes = (), folders.sizes(survey)
-    return DownPreview(cluster=cluster, keeps=keeps, deletes=deletes)
+    return DownPreview(cluster=cluster, keeps=keeps, deletes=deletes, keeps_homes=not purge)
 
 
 def spare_runs(living: Sequence[str]) -> None:
@@ -83,9 +83,9 @@ def down(
 ) -> DownResult:
     """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
-    What runs made stays, unless `purge`. Without `force`, raises NotReadyError if a run is active or waits in line, and
-    StepError if the head answers, but not that. `kept` and `left` are for the result. Hosts are done side by side. One
-    error at the end names all hosts that failed.
+    What runs made and what they wrote to HOME stays, unless `purge`. Without `force`, raises NotReadyError if a run is
+    active or waits in line, and StepError if the head answers, but not that. `kept` and `left` are for the result.
+    Hosts are done side by side. One error at the end names all hosts that failed.
     """
     plan = plan_down(context, images=images, purge=purge)
     # A head that kit cannot reach gives no lock, and must not prevent the removal from the other hosts.
@@ -104,7 +104,10 @@ def down(
         removed = {host: tuple(lines.get(host, ())) for host in plan.hosts if host not in failures}
         Outcome(results=removed, failures=failures).or_raise("kit down")
     data = tuple(sorted({name for names in execution.kept.values() for name in names}))
-    return DownResult(cluster=plan.cluster, removed=removed, kept=tuple(kept), data=data, left=tuple(left))
+    homes = tuple(host for host in plan.hosts if host in execution.homes)
+    return DownResult(
+        cluster=plan.cluster, removed=removed, kept=tuple(kept), data=data, left=tuple(left), homes=homes
+    )
 
 
 def _living(context: Context) -> tuple[str, ...]:

@@ -72,7 +72,8 @@ class Execution:
 
     `check` is called before each step, and raises a KitError if no further step may begin. `removed` collects a line
     for each thing that steps remove from a host. It is None if the verb does not report that. `kept` collects the names
-    of data sets that stay on a host. `slow` has the hosts on which a step of an earlier round did not end in time.
+    of data sets that stay on a host, and `homes` the hosts on which home folders of ranks stay. `slow` has the hosts on
+    which a step of an earlier round did not end in time.
     """
 
     cluster: str
@@ -86,6 +87,7 @@ class Execution:
     registries: Registries = field(default_factory=Registries)
     removed: dict[str, list[str]] | None = None
     kept: dict[str, list[str]] = field(default_factory=dict)
+    homes: list[str] = field(default_factory=list)
     slow: set[str] = field(default_factory=set)
     # How many of a host's lines `summary` has counted.
     counted: dict[str, int] = field(default_factory=dict)

@@ -47,6 +47,8 @@ COMPOSE_TIMEOUT_S = 300.0
 COPY_TIMEOUT_S = 600.0
 # What remove.sh writes before the name of a data set that stays.
 _KEPT = "kept "
+# And what it writes if the home folders of ranks stay.
+_HOME = "home stays"
 
 # On one host; and on all hosts of a round at once, which returns the failures by host.
 OnHost: TypeAlias = Callable[[Execution, Transport, Any], None]
@@ -219,7 +221,9 @@ def remove_cluster(execution: Execution, transport: Transport, step: RemoveClust
     done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
     require(done, name, "the cluster could not be removed", "look at it by hand: docker ps -a")
     lines = done.text.splitlines()
-    execution.record_removed(name, [line for line in lines if not line.startswith(_KEPT)])
+    if _HOME in lines:
+        execution.homes.append(name)
+    execution.record_removed(name, [line for line in lines if line != _HOME and not line.startswith(_KEPT)])
     execution.record_kept(name, [line.removeprefix(_KEPT) for line in lines if line.startswith(_KEPT)])
 
 

@@ -1,6 +1,6 @@
 # Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... -- [DATA]... Prints a line for each thing that
-# it removed, and 'kept NAME' for each data set that stays. WHAT is all, or keep: then the folders of runs that made
-# something stay. With an IMAGE, all images of kit go that no container uses. DATA is the folder of a data set; others are
+# it removed, 'kept NAME' for each data set that stays, and 'home stays'. WHAT is all, or keep: then the folders of runs
+# that made something stay, and the home folders into which somebody wrote. With an IMAGE, all images of kit go that no container uses. DATA is the folder of a data set; others are
 # found in the usual places, and on disks that kit.yaml named earlier. Needs end_stagers.sh and data_places.sh before it.
 cluster=$1
 folder=$2
@@ -16,24 +16,43 @@ made() {
   done
   return 1
 }
-# Succeeds if a run made something. Ranks could write to var, but no rank is left: what is checked here does not change
-# any more.
-something_stays() {
-  [ -d "$folder/var" ] && [ ! -L "$folder/var" ] && [ -d "$folder/var/runs" ] && [ ! -L "$folder/var/runs" ] || return 1
+# Succeeds if this is a folder in var, and no link. Ranks could write to var, but no rank is left: what is checked here
+# does not change any more.
+in_var() { [ -d "$folder/var" ] && [ ! -L "$folder/var" ] && [ -d "$folder/var/$1" ] && [ ! -L "$folder/var/$1" ]; }
+# Succeeds if a run made something.
+runs_stay() {
+  in_var runs || return 1
   for run in "$folder/var/runs"/* "$folder/var/runs"/.[!.]*; do
     if made "$run"; then return 0; fi
   done
   return 1
 }
-# Removes all but the folders of runs that made something. Fails if something else could not be removed.
+# Succeeds if somebody wrote into a home folder: if it has a file that kit-home did not list as one of the image. A rank
+# may have written that list, too, and then loses only what is its own. What cannot be read counts.
+home_stays() {
+  in_var home || return 1
+  list=$folder/var/home/.of-image
+  if [ -L "$list" ] || ! [ -f "$list" ] || ! [ -s "$list" ] || [ -n "$(find "$list" -size +2048)" ]; then list=; fi
+  [ -n "$(
+    cd "$folder/var/home" || { echo unreadable && exit; }
+    # shellcheck disable=SC2185  # the folder is .
+    find . ! -type d ! -path './.of-image*' -exec stat -c '%s %Y %n' {} + 2>&1 |
+      if [ "$list" ]; then grep -Fxv -f .of-image; else cat; fi | head -n 1
+  )" ]
+}
+# Removes all but the folders of runs that made something, and home folders if $homes says so. Fails if something else
+# could not be removed.
 remove_rest() {
   failed=
   others=$(find "$folder" -mindepth 1 -maxdepth 1 ! -name var -print | head -n 1)
-  for run in "$folder/var/runs"/* "$folder/var/runs"/.[!.]*; do
-    made "$run" || rm -rf -- "$run" || failed=yes
-  done
+  if [ "$runs" ]; then
+    for run in "$folder/var/runs"/* "$folder/var/runs"/.[!.]*; do
+      made "$run" || rm -rf -- "$run" || failed=yes
+    done
+  fi
   find "$folder" -mindepth 1 -maxdepth 1 ! -name var -exec rm -rf -- {} + || failed=yes
-  find "$folder/var" -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf -- {} + || failed=yes
+  # Nothing has the name of an empty word.
+  find "$folder/var" -mindepth 1 -maxdepth 1 ! -name "$runs" ! -name "$homes" -exec rm -rf -- {} + || failed=yes
   [ ! "$failed" ] || return 1
   if [ "$others" ]; then echo "folder $folder, except what runs made"; fi
 }
@@ -107,8 +126,14 @@ forget_places "$cluster"
 case $folder in
   /opt/kit/?*)
     # A failure is no reason to remove what runs made.
-    if [ "$what" = keep ] && something_stays; then
+    runs='' homes=''
+    if [ "$what" = keep ]; then
+      if runs_stay; then runs=runs; fi
+      if home_stays; then homes=home; fi
+    fi
+    if [ "$runs$homes" ]; then
       remove_rest || exit 1
+      [ ! "$homes" ] || echo 'home stays'
     elif [ -d "$folder" ]; then
       rm -rf -- "$folder" || exit 1
       echo "folder $folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,37 @@ def test_a_link_of_a_rank_is_not_followed(tmp_path: Path, image: Path) -> None:
     (target / "config").symlink_to(elsewhere)
     home.fill(str(target), str(image), [])
     assert list(elsewhere.iterdir()) == []
+
+
+def test_volumes_in_the_home_folder_itself_keep_their_links_and_get_no_files(tmp_path: Path, image: Path) -> None:
+    target = tmp_path / "home"
+    (target / "config").mkdir(parents=True)
+    (target / "config/a").symlink_to(image / "config/a")
+    home.fill(str(target), str(image), [], [str(target / "config")])
+    assert [path.name for path in (target / "config").iterdir()] == ["a"]
+    assert (target / "config/a").is_symlink()
+
+
+def test_the_list_has_what_is_as_in_the_image(tmp_path: Path, image: Path) -> None:
+    target = tmp_path / "home/root"
+    volumes = [str(image / "config/deep")]
+    home.fill(str(target), str(image), volumes)
+    (target / "config/a").write_text("of a job")
+    (target / ".cache").write_text("x")
+    (tmp_path / "theirs").write_text("x")
+    (tmp_path / f"home/{home.LISTED}").symlink_to(tmp_path / "theirs")
+    home.write_list(str(tmp_path / "home"), home.listed(str(target), str(image), volumes, str(tmp_path / "home")))
+    file = tmp_path / f"home/{home.LISTED}"
+    shown = subprocess.run(
+        ["stat", "-c", "%s %Y %n", "./root/.bashrc", "./root/link", "./root/config/deep"],
+        cwd=tmp_path / "home",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(file.read_text().splitlines()) == sorted(shown.stdout.splitlines())
+    assert (file.is_symlink(), file.stat().st_mode & 0o777) == (False, 0o600)
+    assert (tmp_path / "theirs").read_text() == "x"
 
 
 def test_places_of_mounts_are_read_from_the_kernels_table() -> None:

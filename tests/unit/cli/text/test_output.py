@@ -33,6 +33,7 @@ from kit.model.plan import (
 from kit.model.queue import Line
 from kit.model.result import (
     DeployResult,
+    DownPreview,
     DownResult,
     ExecResult,
     HostResult,
@@ -227,6 +228,15 @@ def test_results_as_text() -> None:
         "Removed cluster kit from 1 host: gpu1.\n"
         "The staged data of text, web stays there; delete it: kit data rm text web"
     )
+    homes = DownResult(cluster="kit", removed={"gpu1": ("kit-kit-mpihead",), "gpu2": ()}, homes=("gpu1", "gpu2"))
+    assert render.down(homes) == (
+        "Removed cluster kit from 1 host: gpu1.\n"
+        "What jobs wrote to HOME stays on 2 hosts: gpu[1-2]; delete it: kit down --purge"
+    )
+    before = DownPreview(cluster="kit", deletes=(), keeps=(), keeps_homes=True)
+    assert render.down_preview(before) == "Cluster kit has no runs.\nkit down keeps what jobs wrote to HOME."
+    purge = DownPreview(cluster="kit", deletes=(), keeps=(), keeps_homes=False)
+    assert render.down_preview(purge) == "Cluster kit has no runs.\nkit down deletes what jobs wrote to HOME."
     nothing = DownResult(cluster="kit", removed={"gpu1": ()})
     assert render.down(nothing) == "Nothing to do: cluster kit is not on 1 host: gpu1."
     assert render.groups(EXEC) == "── 2 hosts: gpu[1-2]\nok\n── 1 host: gpu3  (exit code 3)\nno such file"

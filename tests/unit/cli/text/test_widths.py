@@ -191,7 +191,7 @@ TABLES: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
         (ID, "gpu[1,3,7]", "1.00 GB", "10.00 GB"),
     ),
     "down": (
-        lambda **kw: cluster.down_preview(DownPreview(cluster="kit", deletes=(), keeps=SIZES), **kw),
+        lambda **kw: cluster.down_preview(DownPreview(cluster="kit", deletes=(), keeps=SIZES, keeps_homes=True), **kw),
         (ID, "gpu[1,3,7]", "10.00 GB"),
     ),
     "plan": (lambda **kw: plan.plan(shipment(), **kw), ("gpu1", "registry")),

@@ -621,6 +621,84 @@ def test_remove_keeps_what_it_cannot_read(bare: Path, deployed: Path) -> None:
     assert (deployed / "var/runs/good/checkpoints/one").read_text() == "weights"
 
 
+@pytest.fixture
+def home(deployed: Path) -> Path:
+    """Return the home folder of a node whose runs made nothing, as kit-home leaves it."""
+    shutil.rmtree(deployed / "var/runs")
+    folder = deployed / "var/home/root"
+    folder.mkdir(parents=True)
+    (folder / ".bashrc").write_text("of the image")
+    (folder / "keys").symlink_to("/root/keys")
+    lines = subprocess.run(
+        ["stat", "-c", "%s %Y %n", "./root/.bashrc", "./root/keys"], cwd=folder.parent, capture_output=True, check=True
+    )
+    (folder.parent / ".of-image").write_bytes(lines.stdout)
+    return folder
+
+
+@root_only
+def test_remove_keeps_what_jobs_wrote_to_home(bare: Path, deployed: Path, home: Path) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    (home / ".cache/models").mkdir(parents=True)
+    (home / ".cache/models/one").write_text("weights")
+    (home / ".cache/models").chmod(0o750)
+    done, _ = removal(bare, str(deployed))
+    assert done.stdout.decode() == f"folder {deployed}, except what runs made\nhome stays\n"
+    assert (home / ".cache/models/one").read_text() == "weights"
+    assert (home / ".cache/models").stat().st_mode & 0o777 == 0o750
+    assert sorted(path.name for path in deployed.iterdir()) == ["var"]
+    again, _ = removal(bare, str(deployed))
+    assert again.stdout.decode() == "home stays\n"
+    purged, _ = removal(bare, str(deployed), "all")
+    assert purged.stdout.decode() == f"folder {deployed}\n"
+    assert not deployed.exists()
+
+
+@root_only
+def test_remove_takes_a_home_that_has_only_what_the_image_has(bare: Path, deployed: Path, home: Path) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    (home / ".cache").mkdir()
+    done, _ = removal(bare, str(deployed))
+    assert done.stdout.decode() == f"folder {deployed}\n"
+
+
+@root_only
+@pytest.mark.parametrize(
+    "change",
+    [
+        "echo more >>root/.bashrc",
+        "ln -s /data/mine root/mine",
+        "ln -sfn /root/others root/keys",
+        "rm .of-image",
+        "mkfifo fifo; mv fifo .of-image",
+        "ln -sf /etc/passwd .of-image",
+        "mkdir ranks; echo x >ranks/'two\nlines'",
+    ],
+)
+def test_remove_keeps_a_home_that_differs_from_the_image(bare: Path, deployed: Path, home: Path, change: str) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    subprocess.run(["sh", "-euc", change], cwd=home.parent, check=True)
+    done, _ = removal(bare, str(deployed))
+    assert "home stays" in done.stdout.decode().splitlines()
+    assert (home / ".bashrc").is_file()
+
+
+@root_only
+@pytest.mark.parametrize("place", ["var", "var/home"])
+def test_remove_follows_no_link_in_place_of_home(bare: Path, deployed: Path, tmp_path: Path, place: str) -> None:
+    (bare / "head").symlink_to(shutil.which("head") or "")
+    precious = tmp_path / "precious"
+    (precious / "home/root").mkdir(parents=True)
+    (precious / "home/root/mine").write_text("x")
+    shutil.rmtree(deployed / "var")
+    if place == "var/home":
+        (deployed / "var").mkdir()
+    (deployed / place).symlink_to(precious if place == "var" else precious / "home")
+    done, _ = removal(bare, str(deployed))
+    assert done.stdout.decode() == f"folder {deployed}\n"
+    assert (precious / "home/root/mine").read_text() == "x"
+
+
 def test_remove_finds_parts_of_images_that_have_no_name(bare: Path) -> None:
     """Docker 29 lists images without a name only with --all."""
     _, calls = removal(bare, ROOT="/var/lib/docker")
