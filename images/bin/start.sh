@@ -49,6 +49,25 @@ for path in /etc/kit "$folder" "$folder/authorized_keys"; do
     "on the VM: chmod go-w it; or run 'kit deploy' again"
 done
 
+# An engine with userns-remap stores the image's files as those of another user of the VM. The node has the VM's users,
+# without which it could not have its network. sshd would refuse every key there, because / is not root's. So the folders
+# of the keys are checked here, and no rank may be that user.
+strict=yes
+owner=$(stat -c %u /)
+if [ "$owner" != 0 ]; then
+  strict=no
+  case ${KIT_USER:-} in
+    "$owner" | "$owner":*) fail "the image's files belong to the user of the ranks, $owner" "set another user: in kit.yaml" ;;
+  esac
+  for path in /etc/kit "$folder"; do
+    [ "$(stat -L -c %u "$path")" = 0 ] || fail "$path is not root's" \
+      "on the VM: chown root:root the folder; or run 'kit deploy' again"
+  done
+  for path in / /etc; do
+    ! others_write "$path" || fail "$path can be written by others, so no key in it is safe" "use another image"
+  done
+fi
+
 # An ssh session starts with an empty environment, but ranks need those of the image and of Compose. sshd reads only the
 # first SetEnv line. It cannot hold a value of several lines, so such values are left out, as are those of one shell.
 # Up to OpenSSH 8.6, quoted text cannot contain escapes.
@@ -111,7 +130,8 @@ if [ -n "${KIT_USER:-}" ]; then
 fi
 name_lost
 {
-  sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" -e "s|@HOST_KEY@|$key|" "$template"
+  sed -e "s/@SSH_PORT@/$SSH_PORT/" -e "s/@KIT_ADDRESS@/$KIT_ADDRESS/" -e "s|@HOST_KEY@|$key|" \
+    -e "s/^StrictModes yes$/StrictModes $strict/" "$template"
   # dash's echo would interpret backslashes.
   printf 'SetEnv %s\n' "$(environment | quoted | tr '\n' ' ')"
 } >"$config"

@@ -58,7 +58,8 @@ class SwarmFacts(Struct, frozen=True, kw_only=True):
 
     `state` is inactive, pending, active, error or locked. `made`: kit made this host a member. Only a manager reports
     `nodes`, `services` (of every stack), `secrets` (of this cluster) and `heartbeat_s`. `resources` counts the generic
-    resources that the engine advertises, by kind. The engine itself listens on `ports` (address:port).
+    resources that the engine advertises, by kind. The engine itself listens on `ports` (address:port). `remaps_users`:
+    it has userns-remap.
     """
 
     state: str = "inactive"
@@ -69,6 +70,7 @@ class SwarmFacts(Struct, frozen=True, kw_only=True):
     heartbeat_s: float = 0.0
     made: bool = False
     live_restore: bool = False
+    remaps_users: bool = False
     ports: frozenset[str] = frozenset()
     resources: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[SwarmNode, ...] = ()

@@ -71,6 +71,8 @@ ROWS = (
         "the same name, so its data stays"),
     Row(setting="", path="HostConfig.IpcMode", compose="private", swarm="the same", how="the engine's default"),
     Row(setting="", path="HostConfig.PidMode", compose="its own", swarm="the same", how="the engine's default"),
+    Row(setting="", path="HostConfig.UsernsMode", compose="host", swarm="none", same=False,
+        how="Swarm drops it, so kit refuses an engine with userns-remap there. Other engines ignore it"),
     Row(setting="", path="HostConfig.UTSMode", compose="the host's", swarm="the same", how="follows from the network"),
     Row(setting="", path="Config.Hostname", compose="the VM's", swarm="the same", how="follows from the network"),
     Row(setting="", path="HostConfig.Privileged", compose="false", swarm="the same",

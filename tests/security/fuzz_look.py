@@ -17,7 +17,7 @@ _SWARM = {
 _INFO = {
     "ServerVersion": "26.1.5", "Swarm": _SWARM, "Runtimes": {"runc": {"path": "runc"}, "nvidia": {}},
     "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"], "CgroupDriver": "systemd", "DockerRootDir": "/var/lib/docker",
-    "LiveRestoreEnabled": True, "DefaultRuntime": "nvidia",
+    "LiveRestoreEnabled": True, "DefaultRuntime": "nvidia", "SecurityOptions": ["name=userns"],
     "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}],
     "GenericResources": [
         {"NamedResourceSpec": {"Kind": "gpu", "Value": "GPU-5c3b"}},

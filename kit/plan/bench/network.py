@@ -45,7 +45,10 @@ def probe(kind: Kind, *, mark: str, cluster: str, image: str, listener: Node, po
     labels = ("--label", f"{names.LABEL_CLUSTER}={cluster}", "--label", f"{names.LABEL_BENCH}={mark}")
     network = {"host": "host", "bridge": "bridge", "overlay": name}[kind]
     publish = ("--publish", f"{listener.address}:{port}:{port}") if kind == "bridge" else ()
-    base = ("docker", "run", "--rm", "--interactive", "--network", network, *labels, "--env", f"{RUN_VARIABLE}={mark}")
+    # An engine with userns-remap gives the VM's network only to users of the VM.
+    users = ("--userns", "host") if kind == "host" else ()
+    run = ("docker", "run", "--rm", "--interactive", "--network", network, *users)
+    base = (*run, *labels, "--env", f"{RUN_VARIABLE}={mark}")
     end = ("--entrypoint", "python3", image)
     make = ("docker", "network", "create", "--driver", "overlay", "--attachable", *labels, name)
     return Probe(

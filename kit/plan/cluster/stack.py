@@ -157,6 +157,8 @@ def definition(
         # kit brings the image; Compose must not pull another one.
         "pull_policy": "never",
         "network_mode": "host",
+        # An engine with userns-remap refuses the VM's network to users of another namespace. Others ignore this.
+        "userns_mode": "host",
         "init": True,
         "restart": "unless-stopped",
         "shm_size": spec.shm_size,

@@ -60,6 +60,13 @@ def _engine(facts: HostFacts) -> KitError | None:
             hint='take "live-restore" out of /etc/docker/daemon.json and restart the engine; or orchestrator: compose',
             host=name,
         )
+    if swarm.remaps_users:
+        return StepError(
+            "the engine has userns-remap on, and then Swarm cannot give the VM's network to a container",
+            hint='set orchestrator: compose in kit.yaml; or take "userns-remap" out of /etc/docker/daemon.json and '
+            "restart the engine, which then no longer shows its containers and images",
+            host=name,
+        )
     driver = swarm_driver(facts)
     return driver if isinstance(driver, StepError) else None
 

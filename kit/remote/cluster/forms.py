@@ -86,6 +86,7 @@ class Info(Struct, frozen=True, kw_only=True):
     DockerRootDir: str | None = None
     Swarm: Swarm | None = None
     LiveRestoreEnabled: bool | None = None
+    SecurityOptions: tuple[str, ...] | None = None
     DefaultRuntime: str | None = None
     GenericResources: tuple[Resource, ...] | None = None
 

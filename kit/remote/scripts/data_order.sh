@@ -83,7 +83,7 @@ start() {
     if [ "$how" = mount ]; then unmount_store "$folder/mount" || refuse engine "$folder/mount cannot be unmounted"; fi
     said=$(docker run --detach --rm --name "$container" --label "kit.data=$cluster/$name" \
       --label "kit.data.options=$digest" --network host --read-only --cap-drop ALL \
-      --security-opt no-new-privileges --pids-limit 4096 --tmpfs /run/kit-data:mode=700 \
+      --security-opt no-new-privileges --userns host --pids-limit 4096 --tmpfs /run/kit-data:mode=700 \
       --volume "$volume" "$@" "$image" kit-data serve 2>&1 9<&-) && return 0
     case $said in
       # One that has just ended, or that another kit is starting. A dead one stays after a crash of the engine.

@@ -5,18 +5,15 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kit.remote.machine.assets import images_dir
+from tests.fakes.node import BIN, in_namespace, needs_mounts, prepared, program
 
-PROGRAM = images_dir() / "bin/kit-scratch"
-START = images_dir() / "bin/start.sh"
-UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+PROGRAM = BIN / "kit-scratch"
 
 
 def load() -> Any:
@@ -31,10 +28,6 @@ def load() -> Any:
 
 
 scratch = load()
-needs_mounts = pytest.mark.skipif(
-    os.geteuid() != 0 or subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode != 0,
-    reason="this machine does not let root mount",
-)
 
 # A node with the folder of the VM at /tmp, /var/tmp and /etc/kit, a named volume, two folders of the user on the same
 # file system, and a file.
@@ -116,12 +109,6 @@ def test_folders_that_are_nested_deeper_than_python_calls_go(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def in_namespace(*commands: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*UNSHARE, "sh", "-euc", "\n".join(commands)], capture_output=True, text=True, check=False, timeout=60
-    )
-
-
 @needs_mounts
 def test_what_cannot_be_deleted_is_named_and_no_reason_to_fail(tmp_path: Path) -> None:
     # The table that the program reads is older than the mount.
@@ -145,21 +132,11 @@ def test_what_cannot_be_deleted_is_named_and_no_reason_to_fail(tmp_path: Path) -
 def test_a_node_starts_with_volumes_below_tmp_and_keeps_their_files(tmp_path: Path, target: str) -> None:
     """The real start.sh, on folders of one file system."""
     done = in_namespace(
-        f"mount -t tmpfs none {tmp_path}",
-        f"mkdir -p {tmp_path}/kit/ssh {tmp_path}/kit/tmp/left/over {tmp_path}/data/deep",
-        f"touch {tmp_path}/data/deep/mine {tmp_path}/one {tmp_path}/kit/tmp/left/x {tmp_path}/kit/tmp/one",
-        f"umask 077; for file in host_ed25519 authorized_keys; do echo key >{tmp_path}/kit/ssh/$file; done; umask 022",
-        f"mkdir {tmp_path}/bin",
-        f"cp {PROGRAM} {START} {tmp_path}/bin",
-        f"cp /etc/passwd /etc/group {tmp_path}",
-        # The node's folder will hide /tmp, which has the test's own folder.
-        f"mount -t tmpfs none /run; mkdir /run/kit-test; mount --bind {tmp_path} /run/kit-test",
-        "mount -t tmpfs none /etc; mount -t tmpfs none /opt; mount -t tmpfs none /usr/sbin",
-        "mount -t tmpfs none /var/lib",
-        "mkdir -p /etc/kit /opt/kit/etc; mount --bind /run/kit-test/kit /etc/kit",
-        "cp -r /run/kit-test/bin /opt/kit; cp /run/kit-test/passwd /run/kit-test/group /etc",
-        "touch /opt/kit/etc/sshd_config",
-        "printf '#!/bin/sh\\nexit 0\\n' >/usr/sbin/sshd; chmod 755 /usr/sbin/sshd",
+        *prepared(tmp_path),
+        program("start.sh"),
+        program("kit-scratch"),
+        "cd /run/kit-test; mkdir -p data/deep kit/tmp/left/over",
+        "touch data/deep/mine one kit/tmp/left/x kit/tmp/one",
         "mount --bind /run/kit-test/kit/tmp /tmp; mount --bind /run/kit-test/kit/tmp /var/tmp",
         f"mkdir -p {target}/sets/mine; mount --bind /run/kit-test/data {target}/sets/mine",
         f"mount --bind /run/kit-test/one {target}/one",

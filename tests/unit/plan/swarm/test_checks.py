@@ -78,6 +78,7 @@ def test_the_heads_own_swarm_passes() -> None:
         ),
         ({"swarm": SwarmFacts(state="locked")}, {}, "gpu1", "is locked", "docker swarm unlock"),
         ({}, {"swarm": SwarmFacts(state="error", error="no route")}, "gpu2", "is error: no route", "swarm leave"),
+        ({}, {"swarm": SwarmFacts(remaps_users=True)}, "gpu2", "userns-remap", "orchestrator: compose"),
         ({}, {"swarm": SwarmFacts(live_restore=True)}, "gpu2", "live-restore", "daemon.json"),
         ({"engine": "19.03.8"}, {}, "gpu1", "older than 20.10", "orchestrator: compose"),
         (

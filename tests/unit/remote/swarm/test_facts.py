@@ -31,7 +31,12 @@ def test_a_host_in_no_swarm() -> None:
 
 def test_a_manager() -> None:
     facts = seen(
-        {"Swarm": MANAGER, "LiveRestoreEnabled": True, "DefaultRuntime": "nvidia"},
+        {
+            "Swarm": MANAGER,
+            "LiveRestoreEnabled": True,
+            "SecurityOptions": ["name=seccomp", "name=userns"],
+            "DefaultRuntime": "nvidia",
+        },
         nodes=json.dumps(NODE) + "\nError: no such node",
         services=json.dumps(["kit-lab_mpinode", {"kit.cluster": "lab", "kit.spec": "ab"}]) + '\n["web_1", null]',
         secrets=json.dumps(["kit-lab-node-1", {"kit.role": "node", "kit.public": "ssh-ed25519 AAAA x"}]),
@@ -40,7 +45,7 @@ def test_a_manager() -> None:
     assert swarm.manager
     assert swarm.managers == ("10.0.0.1:2377",)
     assert swarm.heartbeat_s == 20.0
-    assert swarm.live_restore
+    assert (swarm.live_restore, swarm.remaps_users) == (True, True)
     assert facts.gpu_engine.default_runtime == "nvidia"
     assert swarm.nodes == (
         SwarmNode(

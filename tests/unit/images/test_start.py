@@ -1,0 +1,37 @@
+"""start.sh on an engine with userns-remap, which stores the image's files as those of another user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.node import in_namespace, needs_mounts, prepared, program, stub
+
+OWNER = """case "$*" in *'%u /') echo 300000 ;; *) exec $real "$@" ;; esac"""
+
+
+@needs_mounts
+@pytest.mark.parametrize(("lines", "strict"), [((), "yes"), ((stub("stat", OWNER),), "no")])
+def test_sshd_checks_owners_unless_the_image_is_another_users(
+    tmp_path: Path, lines: tuple[str, ...], strict: str
+) -> None:
+    done = in_namespace(
+        *prepared(tmp_path), program("start.sh"), *lines, "sh /opt/kit/bin/start.sh", "cat /run/kit/sshd_config"
+    )
+    assert f"StrictModes {strict}\n" in done.stdout, done.stderr
+
+
+@needs_mounts
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("chown 300000 /etc/kit", "/etc/kit is not root's"),
+        ("chown 300000 /etc/kit/ssh", "/etc/kit/ssh is not root's"),
+        ("chmod 777 /etc", "/etc can be written by others"),
+        ("export KIT_USER=300000:5", "belong to the user of the ranks, 300000"),
+    ],
+)
+def test_then_the_node_checks_itself_what_sshd_would(tmp_path: Path, line: str, message: str) -> None:
+    done = in_namespace(*prepared(tmp_path), program("start.sh"), stub("stat", OWNER), line, "sh /opt/kit/bin/start.sh")
+    assert (done.returncode, message in done.stderr) == (78, True), done.stderr
