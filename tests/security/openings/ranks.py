@@ -17,6 +17,30 @@ _TIMELINE = "From a rank and its VM to `kit timeline`"
 OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_FOLDER,
+        what="links in the scratch folder of a node are followed",
+        file="images/bin/kit-scratch",
+        old="FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
+        new="FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+        tests=("unit/images/test_kit_scratch.py", "-k", "becomes_a_link"),
+    ),
+    Opening(
+        border=_FOLDER,
+        what="kit down reads home folders through a link",
+        file="kit/remote/scripts/remove.sh",
+        old='[ -d "$folder/var/$1" ] && [ ! -L "$folder/var/$1" ]; }',
+        new='[ -d "$folder/var/$1" ]; }',
+        tests=("unit/remote/scripts/test_scripts.py", "-k", "link_in_place_of_home"),
+    ),
+    Opening(
+        border=_FENCE,
+        what="on an engine with userns-remap, nobody checks who owns the folder of the keys",
+        file="images/bin/start.sh",
+        old='[ "$(stat -L -c %u "$path")" = 0 ] ||',
+        new="true ||",
+        tests=("unit/images/test_start.py", "-k", "checks_itself"),
+    ),
+    Opening(
+        border=_FOLDER,
         what="links in the folder of a run are followed",
         file="kit/remote/scripts/folder.py",
         old='PLACE = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW',
