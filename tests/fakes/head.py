@@ -265,12 +265,12 @@ class Door:
         self.head = head
         limits = [f"--fsize={head.limit_files}"] if head.limit_files is not None else []
         limits += [f"--nofile={head.limit_open}"] if head.limit_open else []
-        python, *words = head.argv()
+        argv = head.argv()
         if limits:
             # Python renames a .pyc into place also if the limit cut it, and all other heads of this machine read it.
-            python, *words = "prlimit", *limits, python, "-B", *words
+            argv = ["prlimit", *limits, argv[0], "-B", *argv[1:]]
         self.process = subprocess.Popen(
-            [python, *words],
+            argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -105,9 +105,7 @@ def down(
         Outcome(results=removed, failures=failures).or_raise("kit down")
     data = tuple(sorted({name for names in execution.kept.values() for name in names}))
     homes = tuple(host for host in plan.hosts if host in execution.homes)
-    return DownResult(
-        cluster=plan.cluster, removed=removed, kept=tuple(kept), data=data, left=tuple(left), homes=homes
-    )
+    return DownResult(cluster=plan.cluster, removed=removed, kept=tuple(kept), data=data, left=tuple(left), homes=homes)
 
 
 def _living(context: Context) -> tuple[str, ...]:
