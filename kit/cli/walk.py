@@ -93,7 +93,7 @@ class Walk:
             self.flags = by_flag((*GLOBAL, *self.verb.options))
             own = by_flag(self.verb.options)
             for option, text in self.given:
-                # kit --hosts 2 lab up would take 2 for a hosts file, and make 4 hosts.
+                # Before the verbs, --hosts names a file: `lab up` would take 2 for one, and make 4 hosts.
                 if option not in self.verb.options and option.flags[-1] in own and (text or "").isdecimal():
                     raise InputError(
                         f"{option.flags[-1]} before kit {self.verb.name} means: {option.help}",

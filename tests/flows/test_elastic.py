@@ -177,23 +177,3 @@ def test_a_host_whose_cpus_another_run_holds_gives_the_others(
     kept = cluster.record(elastic)["places"][2]["env"]
     assert kept["KIT_CPU_SLOTS"] == "gpu3=1/2 exclusive"
     stop(cluster.context(), other.plan.run_id, grace_s=0)
-
-
-def test_a_host_that_comes_gets_the_data_of_the_run(
-    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without its data, each rank there failed, and each failure cost all ranks a reset."""
-    file = cluster.head.runs / elastic / "record.json"
-    record = json.loads(file.read_text())
-    file.write_text(json.dumps({**record, "options": {**record["options"], "data": ["images"]}}))
-    staged: list[tuple[Sequence[str], Sequence[str]]] = []
-
-    def stage(_: object, words: Sequence[str], names: Sequence[str]) -> bool:
-        staged.append((words, names))
-        assert hosts(cluster) == ["gpu1", "gpu2"]
-        # Nothing is missing any more when kit looks again.
-        return len(staged) == 1
-
-    monkeypatch.setattr("kit.flows.data.stage.stage_missing", stage)
-    assert [place.node for place in add_hosts(cluster.context(), elastic, "gpu3").places] == ["gpu1", "gpu2", "gpu3"]
-    assert staged == [(("images",), ["gpu3"])] * 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kit.config.selection import select_hosts
 from kit.errors import InputError, NotReadyError
@@ -25,43 +25,64 @@ from kit.plan.run.records import find, several
 from kit.remote.run.door import Door
 
 
+class _Addition(NamedTuple):
+    """Hosts that can come to a run: `fields` are those of its record, and `places` what it gets on its `new` nodes."""
+
+    record: RunRecord
+    fields: Mapping[str, Any]
+    cluster: ClusterRecord
+    new: Sequence[str]
+    places: Sequence[Mapping[str, Any]]
+
+
 def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
-    """Add all free slots of these hosts to a run. It gets ranks there at its next commit."""
+    """Add all free slots of these hosts to a run, which gets ranks there at its next commit.
+
+    They get its code and its data sets first.
+    """
     door = open_door(context)
     try:
-        living = runs_of(door.host, list(door.living))
-        record = _chosen(context, living, run)
-        cluster = from_text(door.record)
-        there = {place.node for place in record.places}
-        nodes = [_node_of(host, cluster) for host in select_hosts(context.inventory, hosts).hosts]
-        new = [node for node in nodes if node.name not in there]
-        if not new:
-            raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
-        fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
-        exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
-        share = elastic.gpus_of_rank(fields)
-        elastic.check_addresses(new)
-        elastic.check_added(new, record, share)
-        places = elastic.words(
-            context.spec, new, leases.places_on(new, living, share), exclusive=exclusive, cpus=record.cpus
-        )
-        _check_words(door, places)
-        if record.data and _staged(context, record, [node.name for node in new]):
-            # What the head said of its runs is out of date.
-            return add_hosts(context, record.id, hosts)
-        code = dict(fields.get("code") or {})
+        addition = _addition(context, door, run, hosts)
+        if addition.record.data and _staged(context, addition.record, addition.new):
+            # That may have taken minutes, and what the head said of its runs is out of date.
+            door.close()
+            door = open_door(context)
+            addition = _addition(context, door, addition.record.id, hosts)
+        record, new = addition.record, addition.new
+        code = dict(addition.fields.get("code") or {})
         if code.get("digest"):
-            Stored(record.id, code).bring(context, door, cluster, [node.name for node in new], ask=True)
-        changed = _change(door, record, add=places, drop=[])
-        most = elastic.limit_reached(fields)
+            Stored(record.id, code).bring(context, door, addition.cluster, new, ask=True)
+        changed = _change(door, record, add=addition.places, drop=[])
+        most = elastic.limit_reached(addition.fields)
         if most is not None:
-            names = ",".join(node.name for node in new)
+            names = ",".join(new)
             text = f"run {record.id} has --max-np {most}: no rank starts on {names} until other ranks leave"
             hint = f"the run holds these slots meanwhile; to give them back: kit hosts drop {names}"
             context.reporter.report(Warned(text=text, hint=hint))
         return changed
     finally:
         door.close()
+
+
+def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Addition:
+    """Return what can be added to the run, by what the head says now. Raises if nothing can, or if slots are taken."""
+    living = runs_of(door.host, list(door.living))
+    record = _chosen(context, living, run)
+    cluster = from_text(door.record)
+    there = {place.node for place in record.places}
+    nodes = [_node_of(host, cluster) for host in select_hosts(context.inventory, hosts).hosts]
+    new = [node for node in nodes if node.name not in there]
+    if not new:
+        raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
+    fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
+    exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
+    share = elastic.gpus_of_rank(fields)
+    elastic.check_addresses(new)
+    elastic.check_added(new, record, share)
+    free = leases.places_on(new, living, share)
+    places = elastic.words(context.spec, new, free, exclusive=exclusive, cpus=record.cpus)
+    _check_words(door, places)
+    return _Addition(record, fields, cluster, [node.name for node in new], places)
 
 
 def _check_words(door: Door, places: Sequence[Mapping[str, Any]]) -> None:

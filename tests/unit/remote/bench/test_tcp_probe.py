@@ -181,7 +181,7 @@ def test_containers_listen_on_the_address_of_the_cluster_alone() -> None:
     marks = "--label kit.cluster=lab --label kit.bench=bench-1 --env KIT_RUN=bench-1"
     end = "--entrypoint python3 kit:cpu-1 -c P listen"
     assert words("host")[1] == (
-        f"docker run --rm --interactive --network host {marks} --name kit-bench-bench-1-listen "
+        f"docker run --rm --interactive --network host --userns host {marks} --name kit-bench-bench-1-listen "
         f"{end} 10.0.0.1 20001 {LIMIT_S:g}"
     )
     assert words("bridge")[1] == (
