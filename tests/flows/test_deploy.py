@@ -305,10 +305,24 @@ def test_another_cluster_of_the_same_name_is_refused_before_anything_is_changed(
         with pytest.raises(StepError) as caught:
             deploy(fleet.context(reporter, names=names))
         assert (caught.value.host, fleet.changes) == (names[-1], {})
-        assert caught.value.message == "/opt/kit/lab belongs to another cluster called lab: it has other keys"
+        assert "/opt/kit/lab has other keys: it belongs to another cluster called lab" in caught.value.message
     # The hint's command.
     down(fleet.context(reporter, names=["gpu4"]))
     assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"])).changed
+
+
+def test_a_host_that_missed_new_keys_may_be_of_this_cluster(fleet: Fleet, reporter: Remembering) -> None:
+    """gpu3 was down during kit down, which the other hosts did."""
+    deploy(fleet.context(reporter))
+    two = fleet.context(reporter, names=["gpu1", "gpu2"])
+    down(two)
+    deploy(two)
+    with pytest.raises(StepError) as caught:
+        deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    assert caught.value.message.endswith("or is left from an earlier deploy of this one")
+    assert "what runs made there stays" in str(caught.value.hint)
+    down(fleet.context(reporter, names=["gpu3"]))
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])).changed
 
 
 def test_a_host_that_left_and_comes_back_is_not_foreign(fleet: Fleet, reporter: Remembering) -> None:

@@ -27,8 +27,9 @@ _OURS = _MARKS | {
     f"{names.HOST_KEY}.pub",
     f"{names.CLIENT_KEY}.pub",
 }
-# What a broken connection can leave of a file that kit was writing (write_file.sh).
-_UNFINISHED = re.compile(r"\.[A-Za-z0-9]{6}$")
+# What a broken connection can leave of a file that kit was writing (write_file.sh). mktemp hardly ever chooses six
+# small letters, and a person does: compose.yaml.backup.
+_UNFINISHED = re.compile(r"\.(?![a-z]{6}$)[A-Za-z0-9]{6}$")
 
 
 def made_by_kit(path: str) -> bool:
@@ -73,15 +74,19 @@ def _hand_made(facts: HostFacts, cluster: str) -> StepError | None:
 
 
 def _of_others(facts: HostFacts, cluster: str, client_key: str, heads: Collection[str]) -> StepError | None:
-    """Return a problem if the host has files of a cluster whose head has another key. `heads` are addresses."""
+    """Return a problem if the host has files of a cluster whose head has another key. `heads` are addresses.
+
+    kit down and a head that moves make new keys. A host that missed that, because it was down, also has other keys.
+    """
     ours = {hashlib.sha256(ssh.authorized_keys(client_key, address)).hexdigest() for address in heads}
     login = facts.files.get(names.AUTHORIZED_KEYS)
     other_head = facts.client_key is not None and facts.client_key != client_key
     if not other_head and (login is None or login in ours):
         return None
     return StepError(
-        f"{names.folder(cluster)} belongs to another cluster called {cluster}: it has other keys",
-        hint="set another name: in kit.yaml; or, if nobody needs that cluster, write the host's line alone into a "
-        "file, and remove it: kit --hosts FILE down",
+        f"{names.folder(cluster)} has other keys: it belongs to another cluster called {cluster}, or is left from an "
+        "earlier deploy of this one",
+        hint="if nobody needs the cluster there, write the host's line alone into a file, and remove it: "
+        "kit --hosts FILE down; what runs made there stays; otherwise, set another name: in kit.yaml",
         host=facts.host.name,
     )

@@ -359,10 +359,11 @@ def test_files_that_somebody_touched(change: str) -> None:
     assert step.path == wanted[change]
 
 
-def test_a_file_of_a_user_stays() -> None:
+@pytest.mark.parametrize("path", ["notes.txt", "compose.yaml.backup", "ssh/authorized_keys.before"])
+def test_a_file_of_a_user_stays(path: str) -> None:
     seen = deployed(1, 2)
     one = seen[1]
-    seen[1] = replace(one, files={**one.files, "notes.txt": "0" * 64}, modes={**one.modes, "notes.txt": "644"})
+    seen[1] = replace(one, files={**one.files, path: "0" * 64}, modes={**one.modes, path: "644"})
     assert not steps(plan_of(seen), "gpu2")
 
 
