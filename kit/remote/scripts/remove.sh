@@ -1,7 +1,8 @@
 # Removes a cluster from this VM. Arguments: CLUSTER FOLDER WHAT [IMAGE]... -- [DATA]... Prints a line for each thing that
 # it removed, 'kept NAME' for each data set that stays, and 'home stays'. WHAT is all, or keep: then the folders of runs
-# that made something stay, and the home folders into which somebody wrote. With an IMAGE, all images of kit go that no container uses. DATA is the folder of a data set; others are
-# found in the usual places, and on disks that kit.yaml named earlier. Needs end_stagers.sh and data_places.sh before it.
+# that made something stay, and the home folders into which somebody wrote. With an IMAGE, all images of kit go that no
+# container uses. DATA is the folder of a data set; others are found in the usual places, and on disks that kit.yaml named
+# earlier. Needs end_stagers.sh and data_places.sh before it.
 cluster=$1
 folder=$2
 what=$3
