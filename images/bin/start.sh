@@ -122,6 +122,8 @@ esac
 # Ranks that are not root have their own home folder, and folders for their stacks and terminals. Their group may pass
 # through the folders above them, and other users of the VM may not.
 if [ -n "${KIT_USER:-}" ]; then
+  [ ! -L $state/home/ranks ] || fail "$state/home/ranks is a link, so it cannot be the home folder of ranks" \
+    "a job that was root left it; on the VM: rm /opt/kit/<cluster>/var/home/ranks, and run 'kit deploy' again"
   mkdir -p /run/kit/stacks /run/kit/terminals $state/home/ranks
   chgrp "$group" /run/kit $state $state/home
   chmod 710 /run/kit $state $state/home

@@ -1,4 +1,4 @@
-"""start.sh on an engine with userns-remap, which stores the image's files as those of another user."""
+"""start.sh on an engine with userns-remap, which stores the image's files as those of another user; and odd homes."""
 
 from __future__ import annotations
 
@@ -35,3 +35,13 @@ def test_sshd_checks_owners_unless_the_image_is_another_users(
 def test_then_the_node_checks_itself_what_sshd_would(tmp_path: Path, line: str, message: str) -> None:
     done = in_namespace(*prepared(tmp_path), program("start.sh"), stub("stat", OWNER), line, "sh /opt/kit/bin/start.sh")
     assert (done.returncode, message in done.stderr) == (78, True), done.stderr
+
+
+@needs_mounts
+def test_a_link_as_the_home_folder_of_ranks_is_named(tmp_path: Path) -> None:
+    link = "mkdir -p /var/lib/kit/home; ln -s /nowhere /var/lib/kit/home/ranks"
+    done = in_namespace(
+        *prepared(tmp_path), program("start.sh"), "export KIT_USER=1000:1000", link, "sh /opt/kit/bin/start.sh"
+    )
+    assert done.returncode == 78
+    assert "start.sh: /var/lib/kit/home/ranks is a link, so it cannot be" in done.stderr
