@@ -87,7 +87,9 @@ class Chain:
         """
         need = dict(lane.need or {})
         has_spool = self._cargo is not None and self._cargo.spool is not None
-        if not (self._knows_first and has_spool) or lane.turn > 1 or any(need.values()):
+        # A question that came too early is no reason to end the ship to the other hosts.
+        has_asked = lane.turn > 1 or lane.serial > 0
+        if not (self._knows_first and has_spool) or has_asked or any(need.values()):
             porter.order(op="follow", turn=lane.turn)
             return
         porter.order(op="follow", turn=lane.turn, answered=need)

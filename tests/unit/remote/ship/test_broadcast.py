@@ -377,6 +377,25 @@ def test_the_first_question_for_code_is_answered_before_it_comes(world: World, h
     assert questions == [need]
 
 
+def test_a_host_that_asks_for_code_too_early_does_not_end_the_ship_to_the_others(world: World) -> None:
+    made: type[FakeSpool] = type("Spool", (FakeSpool,), {"world": world})
+    spool = made(IMAGE, lambda _: None)
+    need = dict.fromkeys(CHAIN, 0)
+
+    def begins(porter: FakePorter, _: Words) -> None:
+        # A porter asks only when it is ordered to follow.
+        porter.hear(ask=need, serial=1)
+        porter.ready()
+
+    world.behave["one"] = lambda porter, words: (
+        on("begin", begins)(porter, words)
+        or on("follow", lambda porter, _: porter.hear(ask=need, serial=1))(porter, words)
+    )
+    # The head has everything, so this machine gives the layers to the host that asks.
+    world.need["head"] = {}
+    assert list(little(world, "head", "one", "two", confirm="head", spool=spool).failures) == ["one"]
+
+
 def test_a_new_connection_that_breaks_is_not_replaced(world: World) -> None:
     def broken(porter: FakePorter, _: Words) -> None:
         porter.gone(255, "Connection reset by peer")
