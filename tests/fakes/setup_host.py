@@ -21,7 +21,7 @@ PROGRAMS = {
     "dpkg": """
 [ "$1" != --print-architecture ] || echo amd64
 case $* in
-  --audit) grep half-configured "$root/fake/packages" ;;
+  --audit) echo 'The following packages are missing the md5sums control file in the database' ;;
   '--force-confdef --force-confold --configure -a')
     echo configure >>"$root/fake/log"
     sed -i 's/half-configured/installed/' "$root/fake/packages" ;;

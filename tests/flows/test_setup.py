@@ -230,6 +230,12 @@ def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> 
     assert not up(reporter, vm).changed
 
 
+def test_a_package_without_checksums_is_no_interrupted_installation(reporter: Remembering, vm: SetupHost) -> None:
+    """dpkg --audit names both."""
+    assert up(reporter, vm).changed
+    assert not [step for step in reporter.of(HostStep) if "interrupted" in step.text]
+
+
 def test_the_end_of_a_command_that_a_killed_kit_started_is_not_that_of_another(
     reporter: Remembering, vm: SetupHost
 ) -> None:
@@ -611,6 +617,8 @@ def test_what_dkms_has_built_and_the_firmware_accepts_is_read(vm: SetupHost) -> 
     vm.with_gpu()
     vm.write("/lib/modules/6.12.118+deb13-amd64/updates/dkms/nvidia-current.ko.xz", "")
     vm.write("/lib/modules/6.12.90+deb13-amd64/updates/dkms/zfs.ko.xz", "")
+    vm.write("/lib/modules/6.12.91+deb13-amd64/updates/dkms/nvidia-fs.ko", "")
+    vm.write("/lib/modules/6.12.92+deb13-amd64/updates/dkms/nvidia.ko.zst", "")
     vm.write("/fake/packages", "linux-headers-amd64 6.12.118-1 installed\nlinux-headers-6.12.118 1 installed\n")
     variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
     vm.write(variable, "\x06\0\0\0\1")
@@ -618,7 +626,7 @@ def test_what_dkms_has_built_and_the_firmware_accepts_is_read(vm: SetupHost) -> 
     vm.write(variable, "\x06\0\0\0\0")
     facts = observe(SetupTransport(vm), ())
     assert not facts.secure_boot
-    assert facts.module_kernels == ("6.12.118+deb13-amd64",)
+    assert facts.module_kernels == ("6.12.118+deb13-amd64", "6.12.92+deb13-amd64")
     assert facts.packages == {"linux-headers-amd64": "6.12.118-1"}
 
 

@@ -47,8 +47,8 @@ def lacking_headers(facts: SetupFacts) -> tuple[str, ...]:
 
 
 def other_kernel(facts: SetupFacts) -> str:
-    """Return why a driver that dkms has built cannot be loaded into the kernel that runs, or ""."""
-    if not facts.module_kernels or facts.kernel in facts.module_kernels:
+    """Return why a driver that dkms has built is not loaded into the kernel that runs, or ""."""
+    if facts.driver or not facts.module_kernels or facts.kernel in facts.module_kernels:
         return ""
     return f"its module is for the kernel {', '.join(facts.module_kernels[-3:])}, and {facts.kernel} runs"
 

@@ -91,7 +91,8 @@ record() {
 }
 # dpkg may be in the middle of a module that dkms builds, and says nothing for minutes. Lines without a percentage are
 # only for terminals.
-if [ -n "$(dpkg --audit 2>/dev/null)" ]; then echo 'progress 0 finishing an interrupted installation'; fi
+# dpkg --audit also names packages that only lack a file of checksums.
+if dpkg-query -W -f '${Package} ${db:Status-Status}\n' | grep -qE ' (half-|unpacked|triggers-)'; then echo 'progress 0 finishing an interrupted installation'; fi
 try dpkg --force-confdef --force-confold --configure -a || words | give_up || exit 1
 [ $# -gt 0 ] || { record; exit 0; }
 echo 'progress - reading the lists of packages'

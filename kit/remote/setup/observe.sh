@@ -182,9 +182,11 @@ for device in "$root"/sys/bus/pci/devices/*; do
 done
 version=$(sed -n 's/^NVRM version:.*  \([0-9][0-9.]*\)  .*/\1/p' "$root/proc/driver/nvidia/version" 2>/dev/null)
 if [ -n "$version" ]; then echo "driver $version"; fi
-# The kernels for which dkms has built the driver's module. On Debian, its name is not nvidia.ko.
+# The kernels for which dkms has built the driver's module. On Debian, its name is not nvidia.ko, but, for example,
+# nvidia-current.ko or nvidia-tesla-535.ko. Other modules of NVIDIA are not the driver, such as nvidia-fs.ko.
 for folder in "$root"/lib/modules/*/updates/dkms; do
-  if ls "$folder"/nvidia*.ko* >/dev/null 2>&1; then folder=${folder%/updates/dkms} && echo "module ${folder##*/}"; fi
+  # shellcheck disable=SC2010  # kit looks for names that modules have, and a glob cannot leave out nvidia-fs.ko
+  if ls "$folder" 2>/dev/null | grep -Eq '^nvidia(-(current|tesla|legacy)[a-z0-9-]*)?\.ko'; then folder=${folder%/updates/dkms} && echo "module ${folder##*/}"; fi
 done
 if command -v nv-fabricmanager >/dev/null 2>&1; then echo 'fabric_manager yes'; fi
 # query FIELDS: sets `answer` and `code`. Without persistence mode, eight GPUs take half a minute.

@@ -357,6 +357,9 @@ def test_a_module_for_another_kernel_waits_for_a_reboot_and_says_so() -> None:
     )
     fits = facts(gpus_on_bus=1, module_kernels=("6.12.48+deb13-cloud-amd64",), **kernels)
     assert draft(fits, areas=("driver",)).waiting == {"gpu1": ("the driver: NVIDIA-SMI has failed",)}
+    # dkms removes the module of the running kernel when it builds a newer version, and the old one stays loaded.
+    loaded = facts(gpus_on_bus=1, driver="550.54.15", module_kernels=("6.12.90+deb13-cloud-amd64",), **kernels)
+    assert draft(loaded, areas=("driver",)).waiting == {"gpu1": ("the driver: NVIDIA-SMI has failed",)}
 
 
 def test_a_key_of_dkms_that_secure_boot_may_not_know_is_named() -> None:
