@@ -55,7 +55,7 @@ PROGRAM = (
     ),
     Rule(
         name="input",
-        text="the program waited for typed input, and there was none",
+        text="the program waited for typed input, and got none",
         hint="pass the answer as an argument, or as a variable with -x; to type it, or to debug, give one rank a "
         "terminal: kit run -it --np 1 -- python FILE",
         raised=("EOFError: EOF when reading a line", "bdb.BdbQuit"),
