@@ -19,10 +19,10 @@ from kitrun import (
     rendezvous,
     roles,
     store,
-    tree,
 )
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
+from kitrun.snapshot import NoCode
 
 if TYPE_CHECKING:
     import socket
@@ -151,7 +151,7 @@ class Attempt:
         """Seed the working folder here. On other nodes, the launch agent of mpirun's daemon does it."""
         try:
             code.seed(self.run.id, self.launch.code, time.time(), root=os.path.dirname(self.run.folder))
-        except (tree.NoCode, OSError) as error:
+        except (NoCode, OSError) as error:
             self.log.write(self.output.complain("%s%s: %s" % (code.MARK, self.launch.head, code.why(error))))
             self.code = code.HOST_FAILED
             return False
