@@ -12,6 +12,7 @@ from kitrun import (
     feed,
     frames,
     idle,
+    leases,
     limits,
     metrics,
     nodes,
@@ -143,7 +144,7 @@ class Attempt:
         if not self.launch.code:
             return list(self.launch.argv)
         began = time.time()
-        living = tuple(str(record["id"]) for record in store.living(os.path.dirname(self.run.folder)))
+        living = tuple(str(record["id"]) for record in leases.living(os.path.dirname(self.run.folder)))
         order = code.Order(began, self.is_last, living)
         return code.with_order(self.launch.argv, self.run.id, self.launch.code, order)
 
