@@ -19,6 +19,7 @@ from kitrun import (
     procs,
     rendezvous,
     roles,
+    stacks,
     store,
 )
 from kitrun.launch import Launch
@@ -283,7 +284,7 @@ class Attempt:
             elif rank not in self.output.up:
                 entry["waiting"] = True
             if "stack" in entry:
-                entry["stack"] = procs.shortened(str(entry["stack"]), MOST_STACKS // count)
+                entry["stack"] = stacks.shortened(str(entry["stack"]), MOST_STACKS // count)
             entry["last"] = frames.shortened((self.output.last_lines(rank) or [""])[-1], MOST_LAST // count)
             ranks.append(entry)
         self.note("hang", why=why, ranks=ranks)
