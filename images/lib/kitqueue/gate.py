@@ -51,9 +51,9 @@ def reserved(root: str) -> "Optional[order.Reservation]":
     value = line.state(root).get("reservation")
     if not value:
         return None
-    from kitqueue import told
+    from kitqueue import state
 
-    first = told.reservation_of(value)
+    first = state.reservation_of(value)
     entry = line.read(first.id, root) if first is not None else None
     return first if entry is not None and not entry.get("held") else None
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from kitrun import begin, leases, store
 
-from kitqueue import fill, forecast, line, order, probe, told, words
+from kitqueue import fill, forecast, line, order, probe, state, words
 
 TICK_S = 1.0
 # How long a host that did not answer is left out.
@@ -177,7 +177,7 @@ class Keeper:
             view.waiting,
             ended=ended,
             out=view.out,
-            reserved=told.reservation_of(self._known.get("reservation")),
+            reserved=state.reservation_of(self._known.get("reservation")),
         )
         self._known = dict(self._known, ended=ended)
         return made
@@ -238,7 +238,7 @@ class Keeper:
 
     def _tell(self, made: order.Decision, view: View) -> None:
         """Write what people may see."""
-        new = told.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
+        new = state.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
         reasons = new["reasons"]
         living = [holder_of(record, view) for record in leases.living(self.root)]
         fixed = {"ended": self._known.get("ended") or {}, "reserved": made.reservation}
