@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kit.config.document import Document
+from kit.config.faults import Override
 from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
 from kit.config.misplaced import command_in, file_above, refuse_link_to_nowhere, refuse_other_names
@@ -20,7 +21,7 @@ from kit.config.paths import absolute, expanded, whole
 from kit.config.relative import from_here, make_absolute, refuse_relative_volumes, with_written
 from kit.config.selection import select_hosts
 from kit.config.text import text_of
-from kit.config.validate import Override, validate
+from kit.config.validate import validate
 from kit.config.words import listed, near, shown
 from kit.errors import InputError, InputErrors
 from kit.model.host import Inventory

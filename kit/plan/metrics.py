@@ -111,8 +111,8 @@ def _nic(value: Callable[[Nic], Value]) -> Callable[[Reading], _Rows]:
     return lambda reading: _each(reading.nics, value)
 
 
-def _each(things: Mapping[str, T], value: Callable[[T], Value]) -> list[tuple[Labels, Value]]:
-    return [((name,), value(thing)) for name, thing in things.items()]
+def _each(devices: Mapping[str, T], value: Callable[[T], Value]) -> list[tuple[Labels, Value]]:
+    return [((name,), value(device)) for name, device in devices.items()]
 
 
 def _pressure(reading: Reading) -> _Rows:

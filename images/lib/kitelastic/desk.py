@@ -14,7 +14,7 @@ their GPUs and CPUs. Those of the first hosts are in the variables of the run.
 from typing import Any, Collection, Container, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kitqueue import gate
-from kitrun import cores, devices, store
+from kitrun import cores, devices, leases, store
 
 Places = List[Dict[str, Any]]
 # The variables of which each host has its own value. '': its ranks do not get the variable.
@@ -24,7 +24,7 @@ WORDS = (devices.HELD, cores.SLOTS)
 def change(run: store.Run, request: Mapping[str, Any], root: Optional[str] = None) -> Dict[str, Any]:
     """Add and drop hosts. Raises KeyError, TypeError or ValueError for a request that lacks a part, and OSError."""
     add, drop = [place_of(place) for place in request["add"]], [str(name) for name in request["drop"]]
-    with store.starting(root):
+    with leases.starting(root):
         record = run.record
         if record is None or not run.alive:
             return {"over": record or {"id": run.id}, "ending": run.ending}

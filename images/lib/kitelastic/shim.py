@@ -53,13 +53,14 @@ def seed(order: Mapping[str, Any]) -> Optional[str]:
     """Make the run's working folder here, and return why that failed, or None."""
     if not order.get("code"):
         return None
-    from kitrun import code, settle, store, tree
+    from kitrun import code, settle, store
+    from kitrun.snapshot import NoCode
 
     run = store.Run(order["run"])
     try:
         with alone(os.path.dirname(run.folder)):
             code.seed(run.id, order["code"], float(order["began"]))
-    except (tree.NoCode, OSError) as error:
+    except (NoCode, OSError) as error:
         return code.why(error)
     held = settle.hold(run)
     if held is not None:

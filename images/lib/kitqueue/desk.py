@@ -22,7 +22,7 @@ import signal
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from kitrun import store
+from kitrun import leases, store
 
 from kitqueue import line, moving, words
 
@@ -126,7 +126,7 @@ def look(_: Mapping[str, Any], root: str) -> Answer:
     return {
         "line": [shown(entry) for entry in line.entries(root)],
         "state": line.state(root),
-        "living": store.living(root),
+        "living": leases.living(root),
         "cordons": line.cordons(root),
         "torn": line.torn(root),
         "now": time.time(),
@@ -142,7 +142,7 @@ def shown(entry: Mapping[str, Any]) -> Answer:
 def change(request: Mapping[str, Any], root: str) -> Answer:
     word, how = str(request["id"]), request["how"]
     with line.changing(root):
-        there, living = line.entries(root), store.living(root)
+        there, living = line.entries(root), leases.living(root)
         target = words.meant(word, [*there, *living])
         if target is None:
             return _without_torn(word, root) if how == "remove" else {"missing": word}
@@ -204,7 +204,7 @@ def changes(chosen: List[line.Entry], how: str, priority: object, there: List[li
 def cordon(request: Mapping[str, Any], root: str) -> Answer:
     note = {"why": str(request["why"]), "by": str(request["by"]), "at": time.time()}
     # Every start looks at the cordons in `starting`. So after this, no run starts that did not see this one.
-    with store.starting(root), line.changing(root):
+    with leases.starting(root), line.changing(root):
         value = dict(line.cordons(root), **{str(host): note for host in request["hosts"]})
         line.write_cordons(value, root)
     return {"cordons": value}

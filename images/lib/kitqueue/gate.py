@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, NamedTuple, Optional, Set
 
-from kitrun import store
+from kitrun import leases, store
 
 from kitqueue import line
 
@@ -24,18 +24,18 @@ class Against(NamedTuple):
 
 
 def against(launch: Mapping[str, Any], root: str, *, now: bool) -> Optional[Against]:
-    """Return what keeps the run from starting, or None. In `store.starting`. `now`: it may delay the line."""
+    """Return what keeps the run from starting, or None. In `leases.starting`. `now`: it may delay the line."""
     hosts = [place["node"] for place in launch["places"]] + [helper["node"] for helper in launch["helpers"]]
     cordons = line.cordons(root)
     cordoned = {host: cordons[host] for host in hosts if host in cordons}
-    held = [] if launch["policy"].get("share") else store.holders(launch["places"], root)
+    held = [] if launch["policy"].get("share") else leases.holders(launch["places"], root)
     first = None if now else reserved(root)
     if first is not None:
         # Imported only where somebody waits: every kit-launch imports this module.
         from kitqueue import order
 
         slots: Dict[str, Set[int]] = {}
-        for host, slot in store.slots_of(launch["places"]):
+        for host, slot in leases.slots_of(launch["places"]):
             slots.setdefault(host, set()).add(slot)
         taken = {host: frozenset(numbers) for host, numbers in slots.items()}
         if not order.delays(taken, launch["policy"].get("timeout"), first, time.time()):
@@ -51,9 +51,9 @@ def reserved(root: str) -> "Optional[order.Reservation]":
     value = line.state(root).get("reservation")
     if not value:
         return None
-    from kitqueue import told
+    from kitqueue import state
 
-    first = told.reservation_of(value)
+    first = state.reservation_of(value)
     entry = line.read(first.id, root) if first is not None else None
     return first if entry is not None and not entry.get("held") else None
 

@@ -10,9 +10,9 @@ import os
 import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from kitrun import begin, store
+from kitrun import begin, leases, store
 
-from kitqueue import fill, forecast, line, order, probe, told, words
+from kitqueue import fill, forecast, line, order, probe, state, words
 
 TICK_S = 1.0
 # How long a host that did not answer is left out.
@@ -94,17 +94,17 @@ class Keeper:
     def look(self) -> bool:
         """Start the runs whose turn it is. Return whether others wait that may start by themselves."""
         view = self._view()
-        made = self._decided(view, store.living(self.root))
+        made = self._decided(view, leases.living(self.root))
         planned = made.starts
         if not self._answer(planned, view):
             # Without the hosts that do not answer, the next look decides again.
             return True
         begun: Set[str] = set()
         if planned:
-            with store.starting(self.root):
+            with leases.starting(self.root):
                 # Other runs may have taken the slots meanwhile, and people may have changed the line.
                 view = self._view()
-                made = self._decided(view, store.living(self.root))
+                made = self._decided(view, leases.living(self.root))
                 begun = {start.id for start in made.starts if start in planned and self._start(start, view)}
         self._tell(made, view)
         return line.hopeful([entry for run_id, entry in view.entries.items() if run_id not in begun], self._known)
@@ -177,7 +177,7 @@ class Keeper:
             view.waiting,
             ended=ended,
             out=view.out,
-            reserved=told.reservation_of(self._known.get("reservation")),
+            reserved=state.reservation_of(self._known.get("reservation")),
         )
         self._known = dict(self._known, ended=ended)
         return made
@@ -204,7 +204,7 @@ class Keeper:
         return not silent
 
     def _start(self, start: order.Start, view: View) -> bool:
-        """Start a run, in `store.starting`. It leaves the line only after it has its supervisor."""
+        """Start a run, in `leases.starting`. It leaves the line only after it has its supervisor."""
         entry = view.entries[start.id]
         run = store.Run(start.id, self.root)
         with line.changing(self.root):
@@ -238,9 +238,9 @@ class Keeper:
 
     def _tell(self, made: order.Decision, view: View) -> None:
         """Write what people may see."""
-        new = told.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
+        new = state.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
         reasons = new["reasons"]
-        living = [holder_of(record, view) for record in store.living(self.root)]
+        living = [holder_of(record, view) for record in leases.living(self.root)]
         fixed = {"ended": self._known.get("ended") or {}, "reserved": made.reservation}
         for run_id, at in self._forecast.about(time.time(), view.hosts, living, view.waiting, **fixed).items():
             if run_id in reasons:
@@ -293,9 +293,9 @@ def check(entry: Mapping[str, Any], root: str) -> None:
 
 def holder_of(record: Mapping[str, Any], view: View) -> order.Holder:
     slots: Dict[str, Set[int]] = {}
-    for host, slot in store.slots_of(record["places"]):
+    for host, slot in leases.slots_of(record["places"]):
         slots.setdefault(host, set()).add(slot)
-    for host, count in store.divisions_of(record["places"]).items():
+    for host, count in leases.divisions_of(record["places"]).items():
         numbers = view.hosts.get(host) or view.out.get(host) or frozenset()
         if len(numbers) != count:
             # slots= has changed: what the run holds is not a number of today's slots.

@@ -41,7 +41,7 @@ def _path(name: str, root: Optional[str]) -> str:
 
 @contextlib.contextmanager
 def changing(root: Optional[str] = None) -> Iterator[None]:
-    """Allow one change of the line at a time. Who also needs `store.starting` takes that one first."""
+    """Allow one change of the line at a time. Who also needs `leases.starting` takes that one first."""
     os.makedirs(folder(root), mode=0o700, exist_ok=True)
     lock = os.open(_path(".lock", root), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -15,7 +15,7 @@ Only root reads the entries, and they have the values of variables, so they pass
 import json
 from typing import Any, Dict, List, Mapping
 
-from kitrun import store
+from kitrun import leases, store
 
 from kitqueue import line
 
@@ -56,7 +56,7 @@ def take(request: Mapping[str, Any], root: str) -> Dict[str, Any]:
         if not store.ID.fullmatch(entry["id"]) or entry["request"]["id"] != entry["id"]:
             raise ValueError("this is not the id of a run")
         keeper.check(entry, root)
-    with store.starting(root), line.changing(root):
+    with leases.starting(root), line.changing(root):
         new = [entry for entry in given if not line.has(entry["id"], root) and not store.Run(entry["id"], root).exists]
         line.add(new, root)
         # A word of somebody on this head is newer.

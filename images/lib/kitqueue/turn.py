@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Union
 
-from kitrun import store
+from kitrun import leases, store
 
 from kitqueue import desk, line, words
 
@@ -32,7 +32,7 @@ def without_id(request: Dict[str, Any], waiting: Sequence[line.Entry], root: str
 
 def begun(word: str, request: Mapping[str, Any], root: str) -> Union[str, desk.Answer]:
     """Return the id of the run to follow, or the whole answer. A request to stop ends a run's wait."""
-    target = words.meant(word, [*line.entries(root), *store.living(root)])
+    target = words.meant(word, [*line.entries(root), *leases.living(root)])
     if target is None:
         return {"missing": word}
     if request["op"] == "stop":

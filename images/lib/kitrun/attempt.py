@@ -12,17 +12,19 @@ from kitrun import (
     feed,
     frames,
     idle,
+    leases,
     limits,
     metrics,
     nodes,
     procs,
     rendezvous,
     roles,
+    stacks,
     store,
-    tree,
 )
 from kitrun.launch import Launch
 from kitrun.output import Output, now_ms
+from kitrun.snapshot import NoCode
 
 if TYPE_CHECKING:
     import socket
@@ -143,7 +145,7 @@ class Attempt:
         if not self.launch.code:
             return list(self.launch.argv)
         began = time.time()
-        living = tuple(str(record["id"]) for record in store.living(os.path.dirname(self.run.folder)))
+        living = tuple(str(record["id"]) for record in leases.living(os.path.dirname(self.run.folder)))
         order = code.Order(began, self.is_last, living)
         return code.with_order(self.launch.argv, self.run.id, self.launch.code, order)
 
@@ -151,7 +153,7 @@ class Attempt:
         """Seed the working folder here. On other nodes, the launch agent of mpirun's daemon does it."""
         try:
             code.seed(self.run.id, self.launch.code, time.time(), root=os.path.dirname(self.run.folder))
-        except (tree.NoCode, OSError) as error:
+        except (NoCode, OSError) as error:
             self.log.write(self.output.complain("%s%s: %s" % (code.MARK, self.launch.head, code.why(error))))
             self.code = code.HOST_FAILED
             return False
@@ -282,7 +284,7 @@ class Attempt:
             elif rank not in self.output.up:
                 entry["waiting"] = True
             if "stack" in entry:
-                entry["stack"] = procs.shortened(str(entry["stack"]), MOST_STACKS // count)
+                entry["stack"] = stacks.shortened(str(entry["stack"]), MOST_STACKS // count)
             entry["last"] = frames.shortened((self.output.last_lines(rank) or [""])[-1], MOST_LAST // count)
             ranks.append(entry)
         self.note("hang", why=why, ranks=ranks)

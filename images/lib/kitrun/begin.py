@@ -55,7 +55,7 @@ def record_of(run_id: str, launch: Mapping[str, Any]) -> Request:
 
 
 def begin(run: store.Run, record: Request, launch: Request, before: Callable[[], object] = lambda: None) -> None:
-    """Make the run's folder and fork its supervisor. The caller holds `store.starting`.
+    """Make the run's folder and fork its supervisor. The caller holds `leases.starting`.
 
     `before` is called when the folder is there. Raises OSError, and leaves nothing.
     """

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from kitrun import fence, rendezvous, store
+from kitrun import fence, leases, rendezvous, store
 
 OURS = "kit-mpirun"
 RECORD = "/etc/kit/cluster.json"
@@ -135,15 +135,15 @@ def agent(environ: Mapping[str, str]) -> str:
 
 def lease(run: str, ranks: Mapping[str, int], nodes: Sequence[Mapping[str, Any]], command: List[str]) -> None:
     """Hold slots as long as this process lives. Without a lease, for example on a full disk, mpirun still starts."""
-    with contextlib.suppress(OSError), store.starting():
-        folder = store.hand_folder()
+    with contextlib.suppress(OSError), leases.starting():
+        folder = leases.hand_folder()
         os.makedirs(folder, mode=0o700, exist_ok=True)
         for name in os.listdir(folder):
             if not store.locked(os.path.join(folder, name)):
                 os.unlink(os.path.join(folder, name))
         held = set()  # type: set[Tuple[str, int]]
-        for holder in store.living():
-            held.update(store.slots_of(holder["places"]))
+        for holder in leases.living():
+            held.update(leases.slots_of(holder["places"]))
         record = {"id": run, "by": BY, "command": command, "started": time.time(), "places": places(ranks, nodes, held)}
         file = os.open(os.path.join(folder, run), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from kitrun import settle, spare, store, tree
 from kitrun.marks import Marks, digest_in, mark_of
-from kitrun.tree import NoCode
+from kitrun.snapshot import NoCode, Snapshot
 
 STORE = "/etc/kit/code"
 # On the head: touched when a node lacked the code of a run. What was confirmed before that may be wrong.
@@ -67,7 +67,7 @@ def seed(
     folder = run.path(settle.WORK)
     if os.path.isdir(folder):
         return folder
-    snapshot = tree.Snapshot(digest, stores or STORE)
+    snapshot = Snapshot(digest, stores or STORE)
     os.makedirs(run.folder, mode=0o700, exist_ok=True)
     partial, marks_file = run.path(settle.WORK + ".part"), spare.marks_path(run_id)
     tree.remove_path(partial)
@@ -91,7 +91,7 @@ def seed(
     return folder
 
 
-def _copied(path: str, snapshot: tree.Snapshot) -> Marks:
+def _copied(path: str, snapshot: Snapshot) -> Marks:
     tree.make_folder(path)
     with tree.opened_top(path) as top:
         return snapshot.marks(tree.make(top, snapshot), tree.folder_marks(top, snapshot))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Container, Dict, List, Mapping, Optional,
 from kitelastic import desk
 from kitqueue import line
 
-from kitrun import decide, devices, frames, store
+from kitrun import decide, devices, frames, leases
 from kitrun.attempt import Attempt
 from kitrun.output import Output, now_ms
 
@@ -179,7 +179,7 @@ class ElasticAttempt(Attempt):
         if not desk.are_gone(self._places(), lost):
             return
         # On a full disk, the next look tries again.
-        with contextlib.suppress(OSError), store.starting(self._root):
+        with contextlib.suppress(OSError), leases.starting(self._root):
             places = (self.run.record or {}).get("places") or []
             gone = desk.are_gone(places, lost)
             if gone:
@@ -189,7 +189,7 @@ class ElasticAttempt(Attempt):
         """Write down where ranks are. The slots of dropped hosts are free when no rank is there."""
         self._unnoted = True
         # On a full disk, the next look tries again.
-        with contextlib.suppress(OSError), store.starting(self._root):
+        with contextlib.suppress(OSError), leases.starting(self._root):
             record = self.run.record
             if record is None:
                 return

@@ -45,7 +45,7 @@ from typing import Callable, Dict, Optional, Sequence
 
 from kitqueue import desk, gate, line, moving, turn
 
-from kitrun import code, fence, frames, store
+from kitrun import code, fence, frames, leases, store
 from kitrun.requests import Input, Request
 
 RECORD = "/etc/kit/cluster.json"
@@ -84,7 +84,7 @@ class Front:
         self._sends_stdin = False
 
     def serve(self) -> int:
-        runs, waiting = store.living(self.root), line.entries(self.root)
+        runs, waiting = leases.living(self.root), line.entries(self.root)
         say(
             {
                 "kit-launch": 2,
@@ -163,7 +163,7 @@ class Front:
             return 2
         reported = None
         while True:
-            with store.starting(self.root):
+            with leases.starting(self.root):
                 # kit looked at all this when it planned the run, and it may have changed since.
                 against = gate.against(launch, self.root, now=bool(request.get("now")))
                 if against is None:

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, Optional, Sequence
 
-from kitrun import idle, metrics, procs
+from kitrun import idle, metrics, procs, stacks
 
 # The first writable folder: a node whose disk is full is guarded, too.
 FOLDERS = ("/run/kit/guards", "/dev/shm/kit-guards")  # noqa: S108  (sign checks whose it is)
@@ -147,7 +147,7 @@ class Guard:
         if word in (b"term", b"count"):
             say(count=len(procs.ranks(self.run_id)))
         elif word == b"stacks":
-            say(stacks=procs.stacks(self.run_id))
+            say(stacks=stacks.of_ranks(self.run_id))
         elif word == b"gpus":
             say(gpus=self._look.read())
         elif word == b"reading":

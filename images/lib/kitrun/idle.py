@@ -52,17 +52,17 @@ def seen(answer: object) -> Seen:
 class State(NamedTuple):
     """`since`: when the nodes were asked whose answers said first that all GPUs are idle; None if they are not.
 
-    `asked`: when the nodes were asked last. Both are seconds of the monotonic clock.
+    `last_round`: when the nodes were asked last. Both are seconds of the monotonic clock.
     """
 
-    asked: Optional[float] = None
+    last_round: Optional[float] = None
     since: Optional[float] = None
 
 
 def after(state: State, nodes: Iterable[bool], now: float) -> State:
     """Return the state after a round of answers, when the nodes are asked again. `nodes`: whether each is idle."""
-    idle = state.asked is not None and all(nodes)
-    return State(now, (state.asked if state.since is None else state.since) if idle else None)
+    idle = state.last_round is not None and all(nodes)
+    return State(now, (state.last_round if state.since is None else state.since) if idle else None)
 
 
 def is_idle(gpus: Seen, numbers: Optional[Sequence[int]]) -> bool:
@@ -100,7 +100,7 @@ class Watch:
 
     def tick(self, now: float, nodes: Sequence[Any]) -> Optional[decide.Stop]:
         """Take the answers and ask again if that is due. Return a stop if the GPUs were idle for too long."""
-        if not self._most or (self._state.asked is not None and now - self._state.asked < EVERY_S):
+        if not self._most or (self._state.last_round is not None and now - self._state.last_round < EVERY_S):
             return None
         mine = [node for node in nodes if node.name in self._numbers]
         self._state = after(self._state, [is_idle(node.gpus, self._numbers[node.name]) for node in mine], now)

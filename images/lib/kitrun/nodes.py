@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
-from kitrun import idle, metrics, procs
+from kitrun import idle, metrics, procs, stacks
 from kitrun.guard import LOST_S, Watch
 
 BEAT_S = 3.0
@@ -177,7 +177,7 @@ class Here:
         elif word == "count":
             self.received.append({"count": len(procs.ranks(self.run_id))})
         elif word == "stacks":
-            self.received.append({"stacks": procs.stacks(self.run_id)})
+            self.received.append({"stacks": stacks.of_ranks(self.run_id)})
         elif word == "gpus":
             self.gpus = self._look.read()
         elif word == "end":

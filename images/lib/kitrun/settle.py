@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterable, List, Optional, Set
 
 from kitrun import procs, spare, store, tree
 from kitrun.marks import NOTHING, TOP, Mark, Marks, flat, mark, mark_at, marks_at
+from kitrun.snapshot import NoCode, Numbered, Snapshot
 
 WORK, PENDING = "work", "work.json"
 # How long to wait for what a run left in the background.
@@ -152,8 +153,8 @@ def _number(value: Any) -> float:
 def _settle(run: store.Run, digest: str, stores: str) -> None:
     # Nobody uses a tree that was never finished.
     tree.remove_path(run.path(WORK + ".part"))
-    with contextlib.suppress(tree.NoCode, OSError):
-        snapshot = tree.Snapshot(digest, stores)
+    with contextlib.suppress(NoCode, OSError):
+        snapshot = Snapshot(digest, stores)
         marks = Marks.read(spare.marks_path(run.id))
         with tree.opened_top(run.path(WORK)) as top:
             if not _is_kept_whole(run, top, marks, digest):
@@ -176,13 +177,13 @@ def _is_kept_whole(run: store.Run, top: int, marks: Optional[Marks], digest: str
     return not os.path.lexists(run.path(WORK))
 
 
-def _empty(top: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered], root: str) -> None:
+def _empty(top: int, snapshot: Snapshot, marks: Optional[Numbered], root: str) -> None:
     """Take what is unchanged out of the working folder."""
     same = _Same(top, snapshot, marks)
     if marks is not None and same.entries:
         try:
             _make_spare(top, snapshot, marks, same, root)
-        except (tree.NoCode, OSError):
+        except (NoCode, OSError):
             # The disk may be full: then somebody needs the space of these files.
             _remove(top, snapshot, marks, same)
     for folder in reversed(list(snapshot.inside)):
@@ -192,7 +193,7 @@ def _empty(top: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered], ro
                 os.rmdir(name, dir_fd=at)
 
 
-def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: "_Same", root: str) -> None:
+def _make_spare(top: int, snapshot: Snapshot, marks: Numbered, same: "_Same", root: str) -> None:
     """Move what is the same into the spare. Raises OSError and NoCode."""
     with spare.locked(root) as spares:
         part = spare.new_part(spares)
@@ -206,7 +207,7 @@ def _make_spare(top: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: "
             raise
 
 
-def _remove(top: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: "_Same") -> None:
+def _remove(top: int, snapshot: Snapshot, marks: Numbered, same: "_Same") -> None:
     for folder, inside in snapshot.inside.items():
         with contextlib.suppress(OSError), tree.opened(top, folder) as at:
             for number in same.entries.intersection(inside):
@@ -220,7 +221,7 @@ class _Same:
     A file that has lost its mark, or never had one, goes if every byte of it is as in the store.
     """
 
-    def __init__(self, top: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered]) -> None:
+    def __init__(self, top: int, snapshot: Snapshot, marks: Optional[Numbered]) -> None:
         self.entries: Set[int] = set()
         self.folders: Set[bytes] = set()
         # A folder comes after the one that it is in.
@@ -232,7 +233,7 @@ class _Same:
                 if whole and self.folders.issuperset(below):
                     self.folders.add(folder)
 
-    def _look(self, at: int, snapshot: tree.Snapshot, marks: Optional[tree.Numbered], folder: bytes) -> bool:
+    def _look(self, at: int, snapshot: Snapshot, marks: Optional[Numbered], folder: bytes) -> bool:
         """Compare what is directly in a folder. Return whether all of it is the same."""
         inside = snapshot.inside[folder]
         names = [snapshot.names[number] for number in inside]
@@ -270,7 +271,7 @@ def _forget_compiled(at: int, sources: Set[bytes], kept: Set[bytes]) -> None:
         os.rmdir(_COMPILED, dir_fd=at)
 
 
-def _move(top: int, new: int, snapshot: tree.Snapshot, marks: tree.Numbered, same: _Same) -> List[Mark]:
+def _move(top: int, new: int, snapshot: Snapshot, marks: Numbered, same: _Same) -> List[Mark]:
     """Move what is the same into the folder `new`. Return the marks of the entries that are there now."""
     entries = [NOTHING] * len(snapshot.lines)
     moved: Set[bytes] = set()

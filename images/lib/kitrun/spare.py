@@ -17,6 +17,7 @@ from typing import Iterator, List, Optional, Tuple
 
 from kitrun import store, tree
 from kitrun.marks import NOTHING, Mark, Marks, digest_in, mark_of
+from kitrun.snapshot import FOLDER, NoCode, Snapshot
 
 MARKS = "/run/kit/code"
 _FOLDER, _NAME, _OLD = "spare", "spare", "old."
@@ -53,7 +54,7 @@ def locked(root: Optional[str]) -> Iterator[str]:
         os.close(lock)
 
 
-def take(path: str, snapshot: tree.Snapshot, root: Optional[str], marks_file: str) -> Optional[Marks]:
+def take(path: str, snapshot: Snapshot, root: Optional[str], marks_file: str) -> Optional[Marks]:
     """Make `path` the snapshot's tree by means of the spare, and return its marks. None if the spare does not help.
 
     The spare's marks become the file `marks_file`, which fits as long as the tree is still the spare's.
@@ -75,7 +76,7 @@ def take(path: str, snapshot: tree.Snapshot, root: Optional[str], marks_file: st
                     tree.change(top, marks, *wanted, snapshot.stores)
                     marks.digest = snapshot.digest
                 return marks
-    except (OSError, tree.NoCode):
+    except (OSError, NoCode):
         pass
     tree.remove_path(path)
     with contextlib.suppress(OSError):
@@ -90,7 +91,7 @@ def new_part(spares: str) -> str:
     return part
 
 
-def put(spares: str, snapshot: tree.Snapshot, entries: List[Mark]) -> None:
+def put(spares: str, snapshot: Snapshot, entries: List[Mark]) -> None:
     """Make `spares`/tree.part the spare, with these marks of its entries.
 
     The caller holds the lock, and calls `remove_old` afterwards. Raises OSError and NoCode, for example if the disk is
@@ -105,7 +106,7 @@ def put(spares: str, snapshot: tree.Snapshot, entries: List[Mark]) -> None:
         missing = [
             number
             for number, mark in enumerate(entries)
-            if mark == NOTHING and not snapshot.lines[number].startswith(tree.FOLDER)
+            if mark == NOTHING and not snapshot.lines[number].startswith(FOLDER)
         ]
         made = tree.make(top, snapshot, missing)
         now = [new if new != NOTHING else mark for mark, new in zip(entries, made)]
@@ -161,7 +162,7 @@ def _is_spare(spares: str, digest: str) -> bool:
     return digest_in(os.path.join(MARKS, _NAME)) == digest and os.path.isdir(os.path.join(spares, "tree"))
 
 
-def _difference(wanted: tree.Snapshot) -> Optional[Tuple[List[bytes], List[bytes]]]:
+def _difference(wanted: Snapshot) -> Optional[Tuple[List[bytes], List[bytes]]]:
     """Return the lines that the spare has beyond the snapshot, and those that it lacks. None if it does not help.
 
     It does not if the store has forgotten its snapshot, or if it has less than half of what the run needs.
@@ -170,7 +171,7 @@ def _difference(wanted: tree.Snapshot) -> Optional[Tuple[List[bytes], List[bytes
     if digest == wanted.digest:
         return [], []
     try:
-        gone, added = tree.Snapshot(digest, wanted.stores).difference(wanted)
-    except tree.NoCode:
+        gone, added = Snapshot(digest, wanted.stores).difference(wanted)
+    except NoCode:
         return None
     return None if 2 * len(added) >= wanted.count else (gone, added)

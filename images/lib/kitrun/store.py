@@ -15,9 +15,6 @@
 
 The start reserves disk space for the files that come later. A disk that fills up can lose lines of the log, but neither
 the run's ending nor a request to stop. Without that space, the run does not start.
-
-Leases of slots have no file: a living run holds the slots in its record. Only ranks that somebody started with mpirun
-in the head's shell have one: .by-hand/ID, a record that mpirun keeps locked (kitrun.by_hand).
 """
 
 import base64
@@ -28,7 +25,7 @@ import json
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 ROOT = "/var/lib/kit/runs"
 VERSION = 1
@@ -328,26 +325,6 @@ def find(word: str, root: Optional[str] = None) -> Optional[Run]:
     return latest[-1] if latest else None
 
 
-def living(root: Optional[str] = None) -> List[Record]:
-    """Return the records of the runs that still run, those that somebody started by hand last."""
-    records = [run.record for run in runs(root) if run.alive]
-    return [record for record in (*records, *by_hand(root)) if record]
-
-
-def by_hand(root: Optional[str] = None) -> List[Optional[Record]]:
-    """Return the records of mpiruns that somebody started in the head's shell and that still run."""
-    folder = hand_folder(root)
-    try:
-        paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-    except OSError:
-        return []
-    return [read(path) for path in paths if locked(path)]
-
-
-def hand_folder(root: Optional[str] = None) -> str:
-    return os.path.join(root or ROOT, ".by-hand")
-
-
 def locked(path: str) -> bool:
     """Return whether a process holds the lock of this file."""
     try:
@@ -361,76 +338,6 @@ def locked(path: str) -> bool:
     finally:
         os.close(lock)
     return False
-
-
-@contextlib.contextmanager
-def starting(root: Optional[str] = None) -> Iterator[None]:
-    """Allow one start at a time. In here all leases are visible, and no other run takes slots."""
-    os.makedirs(root or ROOT, mode=0o700, exist_ok=True)
-    gate = os.open(os.path.join(root or ROOT, ".starting"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        yield
-    finally:
-        # Closing the descriptor is not enough: a supervisor that was forked meanwhile has it, too.
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        os.close(gate)
-
-
-def slots_of(places: Sequence[Mapping[str, Any]]) -> Iterator[Tuple[str, int]]:
-    return ((place["node"], slot) for place in places for slot in place["slots"])
-
-
-def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> List[Record]:
-    """Return the records of living runs that hold a slot that `places` need.
-
-    Also of those that hold slots of another division of a node, because slots= of the hosts file has changed.
-    """
-    wanted, divisions = set(slots_of(places)), divisions_of(places)
-    return [
-        record
-        for record in living(root)
-        if not wanted.isdisjoint(slots_of(record["places"]))
-        or any(divisions.get(node, of) != of for node, of in divisions_of(record["places"]).items())
-    ]
-
-
-def divisions_of(places: Sequence[Mapping[str, Any]]) -> Dict[str, int]:
-    """Return by node how many slots it had when these places were chosen, where they hold slots and that is known."""
-    return {place["node"]: place["of"] for place in places if place["slots"] and place.get("of")}
-
-
-def old(keep_s: float, keep_n: int, root: Optional[str] = None) -> List[Run]:
-    """Return the runs that ended more than `keep_s` seconds ago, and all but the newest `keep_n` of the ended runs."""
-    expired = []
-    ended = [run for run in runs(root) if not run.alive]
-    now = time.time()
-    for index, run in enumerate(reversed(ended)):
-        try:
-            age = now - os.stat(run.path("log")).st_mtime
-        except OSError:
-            age = 0.0
-        if index >= keep_n or age > keep_s:
-            expired.append(run)
-    return expired
-
-
-def prune(runs: Sequence[Run], head: str, kept: Mapping[str, Sequence[str]]) -> None:
-    """Remove the logs of these runs, and the records of those that made nothing anywhere.
-
-    `kept` has the runs that have a folder on a node, for each other node that has said so.
-    """
-    for run in runs:
-        if run.made or not made_nothing(run.id, run.record, head, kept):
-            run.forget_log()
-        else:
-            run.forget()
-
-
-def made_nothing(run_id: str, record: Optional[Record], head: str, kept: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether it is known that no node but the head, of those that had ranks of the run, has files of it."""
-    hosts = {place["node"] for place in (*record["places"], *(record.get("helpers") or ()))} if record else set()
-    return all(host in kept and run_id not in kept[host] for host in hosts - {head})
 
 
 def folders(root: Optional[str] = None) -> List[str]:

@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Dict, Mapping, Optional, Sequence, Set, Type
 
-from kitrun import code, decide, limits, metrics, newest, procs, settle, store
+from kitrun import code, decide, leases, limits, metrics, newest, procs, retention, settle, store
 from kitrun.attempt import Attempt
 from kitrun.launch import Launch, without
 
@@ -85,7 +85,7 @@ def leave_nodes(run: store.Run, attempt: Attempt, *, good: bool, clean: bool) ->
 def release(run: store.Run, hosts: Sequence[str]) -> None:
     """Give back the slots of hosts that the run does not use again. The record keeps these, for their files."""
     # On a full disk, other runs wait for the slots until this one ends.
-    with contextlib.suppress(OSError), store.starting(os.path.dirname(run.folder)):
+    with contextlib.suppress(OSError), leases.starting(os.path.dirname(run.folder)):
         places = (run.record or {}).get("places") or ()
         if any(place["node"] in hosts for place in places):
             run.change_places([dict(place, ranks=0, slots=[]) if place["node"] in hosts else place for place in places])
@@ -93,11 +93,11 @@ def release(run: store.Run, hosts: Sequence[str]) -> None:
 
 def prune(run: store.Run, attempt: Attempt, policy: Mapping[str, Any]) -> None:
     """Remove what is left of old runs, while the guards of this one can say whether they have files of them."""
-    old = store.old(float(policy.get("keep_s", KEEP_S)), int(policy.get("keep", KEEP)), os.path.dirname(run.folder))
+    old = retention.old(float(policy.get("keep_s", KEEP_S)), int(policy.get("keep", KEEP)), os.path.dirname(run.folder))
     # This one is not over: its working folder is not settled yet.
     others = [other for other in old if other.id != run.id]
     if others:
-        store.prune(others, attempt.launch.head, attempt.runs_kept(KEPT_S))
+        retention.prune(others, attempt.launch.head, attempt.runs_kept(KEPT_S))
 
 
 def attempt_of(launch: Launch) -> Type[Attempt]:

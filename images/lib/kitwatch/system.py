@@ -16,13 +16,13 @@ class Counters(NamedTuple):
     """What /proc/stat counts since the boot: seconds of each mode, of all CPUs and of each one."""
 
     total: Dict[str, float]
-    each: Tuple[Tuple[float, float], ...]
+    cpus: Tuple[Tuple[float, float], ...]
     running: int
     blocked: int
 
 
 def counters() -> Counters:
-    """Return the state of the cores. `each` has (busy, all) seconds of every CPU that is online, in order."""
+    """Return the state of the cores. `cpus` has (busy, all) seconds of every CPU that is online, in order."""
     total: Dict[str, float] = {}
     cpus: List[Tuple[float, float]] = []
     running = blocked = 0
@@ -50,7 +50,7 @@ def cores(now: Counters, before: Optional[Counters]) -> Dict[str, Any]:
     """
     shares = _shares(now, before)
     return {
-        "cores": len(now.each),
+        "cores": len(now.cpus),
         "cpu": shares and round(100 * (1 - shares["idle"] - shares["iowait"]), 1),
         "steal": shares and round(100 * shares["steal"], 1),
         "iowait": shares and round(100 * shares["iowait"], 1),
@@ -83,9 +83,9 @@ def _shares(now: Counters, before: Optional[Counters]) -> Optional[Dict[str, flo
 
 
 def _per_core(now: Counters, before: Optional[Counters]) -> Optional[List[int]]:
-    if before is None or len(before.each) != len(now.each):
+    if before is None or len(before.cpus) != len(now.cpus):
         return None
-    return [_percent(one, other) for one, other in zip(now.each, before.each)]
+    return [_percent(one, other) for one, other in zip(now.cpus, before.cpus)]
 
 
 def _percent(now: Tuple[float, float], before: Tuple[float, float]) -> int:

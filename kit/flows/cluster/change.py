@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,22 @@ from kit.remote.cluster import audit
 from kit.remote.cluster.execution import Execution
 from kit.remote.cluster.lock import Lock
 from kit.remote.machine.operator import operator
+
+
+def execution_of(
+    context: Context, check: Callable[[], None], *, removed: dict[str, list[str]] | None = None
+) -> Execution:
+    """Return what the steps of a plan share. `check` raises NotReadyError if the lock was lost."""
+    return Execution(
+        cluster=context.spec.name,
+        hosts={host.name: host for host in context.inventory.hosts},
+        logins=context.logins,
+        connect=context.connect,
+        engine_of=context.engine_of,
+        reporter=context.reporter,
+        check=check,
+        removed=removed,
+    )
 
 
 @dataclass(kw_only=True)
@@ -32,16 +48,7 @@ class Change:
 
     def execution(self, context: Context, *, removed: dict[str, list[str]] | None = None) -> Execution:
         """Return what the steps of this change's plan share. Steps add to `removed` what they remove from a host."""
-        return Execution(
-            cluster=context.spec.name,
-            hosts={host.name: host for host in context.inventory.hosts},
-            logins=context.logins,
-            connect=context.connect,
-            engine_of=context.engine_of,
-            reporter=context.reporter,
-            check=self.check,
-            removed=removed,
-        )
+        return execution_of(context, self.check, removed=removed)
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from kit.model.results import Clock, Entry, OtherFiles, Pulled, SharedListing
 from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.plan.run import pulling
-from kit.plan.run.records import recorded_hosts, run_hosts, shared_checkpoints, stored_record
+from kit.plan.run.hosts import recorded_hosts, run_hosts
+from kit.plan.run.records import shared_checkpoints, stored_record
 from kit.remote.results import far
 from kit.remote.results.store import Store
 from kit.remote.scripts import script

@@ -15,7 +15,7 @@ from kit.model.host import Host
 from kit.model.results import RemoveRunsResult, RunFolder, RunSize, Survey
 from kit.model.text import fold, size
 from kit.plan.run import folders
-from kit.plan.run.records import MOST_HOSTS, not_among, recorded_hosts
+from kit.plan.run.hosts import MOST_HOSTS, not_among, recorded_hosts
 from kit.remote.results import far
 from kit.remote.ssh import fanout
 

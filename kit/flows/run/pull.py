@@ -18,7 +18,7 @@ from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, Run
 from kit.model.text import fold
 from kit.model.values import replace
 from kit.plan.run import folders, pulling
-from kit.plan.run.records import MOST_HOSTS, not_among
+from kit.plan.run.hosts import MOST_HOSTS, not_among
 from kit.remote.results import far
 from kit.remote.results.store import Store
 from kit.remote.ssh import fanout

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kit.errors import HostsFailed, Interrupted, KitError, NotReadyError, StepError
 from kit.events import HostDone, HostStep, Phase, Warned
+from kit.flows.cluster.change import execution_of
 from kit.flows.cluster.look import failed
 from kit.flows.context import Context
 from kit.model.host import Host
@@ -28,7 +29,6 @@ from kit.plan.setup.setup import setup_plan, useless_reboots
 from kit.plan.setup.sysctl import KEYS
 from kit.plan.setup.undo import undo_plan
 from kit.remote.cluster.execute import execute
-from kit.remote.cluster.execution import Execution
 from kit.remote.cluster.lock import Lock
 from kit.remote.machine.operator import operator
 from kit.remote.setup.observe import observe
@@ -190,16 +190,7 @@ def _execute(context: Context, plan: Plan, locks: dict[str, Lock]) -> None:
         for lock in locks.values():
             lock.check()
 
-    execution = Execution(
-        cluster=context.spec.name,
-        hosts={host.name: host for host in context.inventory.hosts},
-        logins=context.logins,
-        connect=context.connect,
-        engine_of=context.engine_of,
-        reporter=context.reporter,
-        check=check,
-    )
-    failures = execute(execution, plan)
+    failures = execute(execution_of(context, check), plan)
     if failures:
         if len(failures) == 1:
             raise next(iter(failures.values()))

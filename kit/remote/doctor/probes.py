@@ -20,7 +20,7 @@ from kit.model.host import Host
 from kit.remote.doctor.answers import MOST_LINE, serial_of
 from kit.remote.ssh import open_files
 from kit.remote.ssh.logins import Logins
-from kit.remote.ssh.program import ARGV, package, packed
+from kit.remote.ssh.program import ARGV, ended, package, packed
 from kit.remote.ssh.transport import Live, LiveTransport
 
 T = TypeVar("T")
@@ -38,7 +38,6 @@ END_S = 3.0
 # Lines that nobody has read yet. A probe answers one order at a time.
 _MOST_LINES = 4
 _ERRORS = 4000
-_NO_PROGRAM = 127
 
 
 @cache
@@ -119,7 +118,7 @@ class _Probe:
 
             live = Live(out=self._hear, err=self._complain, stdin=lambda: self._input, begin=begin)
             code = self._transport.stream(ARGV, live)
-        return self._ended(code)
+        return ended("the probe ended early", self.host.name, errors=bytes(self._errors), code=code)
 
     def _hear(self, data: bytes) -> None:
         self._partial += data
@@ -138,18 +137,6 @@ class _Probe:
 
     def _complain(self, data: bytes) -> None:
         self._errors = (self._errors + data)[-_ERRORS:]
-
-    def _ended(self, code: int) -> KitError:
-        last = [line for line in bytes(self._errors).splitlines() if line.strip()][-1:]
-        cause = beginning(last[0]) if last else f"exit code {code}"
-        missing = code == _NO_PROGRAM or b"python3" in bytes(self._errors)
-        return StepError(
-            f"the probe ended early: {cause}",
-            hint="install Python 3.6 or newer on the VM: sudo apt-get install python3"
-            if missing
-            else f"look at the host: kit ssh {self.host.name}",
-            host=self.host.name,
-        )
 
 
 class Probes:

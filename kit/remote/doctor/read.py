@@ -1,4 +1,4 @@
-"""Sends reader.py to a VM with what the checks want to read, and returns what was there."""
+"""Sends the reader to a VM with what the checks want to read, and returns what was there."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kit.model.doctor import Command, Disk, File, Files, Links, Lookup, Mount, M
 from kit.model.host import Host
 from kit.remote.cluster.look import Answer
 from kit.remote.engine.down import is_down
+from kit.remote.ssh.program import package
 from kit.remote.ssh.transport import Completed, Transport
 
 # The reader ends by itself after this time. A command that is late has its own limit before that.
@@ -34,7 +35,7 @@ _START = f"command -v python3 >/dev/null 2>&1 || exit {_NO_PYTHON}; exec python3
 _NOT_RUN = (125, 126, 127)
 # A line of an error that a message shows, in characters.
 _SHOWN = 300
-# How reader.py calls each kind of read.
+# How the reader calls each kind of read.
 _KINDS: Mapping[type[Read], str] = {
     File: "file",
     Files: "files",
@@ -69,16 +70,22 @@ class Answered(NamedTuple):
 
 
 class _Answer(Struct, frozen=True, kw_only=True):
-    """The line that reader.py prints."""
+    """The line that the reader prints."""
 
     reads: list[Any]
     missing: list[int]
     look: tuple[int | None, str, str] | None
 
 
+# The modules of the reader, in the order in which they import each other.
+MODULES = ("places", "main")
+_FOLDER = Path(__file__).parent / "reader"
+
+
 @cache
-def _program() -> str:
-    return Path(__file__).with_name("reader.py").read_text(encoding="utf-8")
+def program() -> str:
+    """Return the reader as one program. The line after it calls `main`."""
+    return f"{package('reader', _FOLDER, MODULES)}main = sys.modules['reader.main'].main\n"
 
 
 def read_host(
@@ -105,13 +112,13 @@ def read_host(
         "look": [list(look.argv), f"{look.mark}\n", _LOOK_S] if look else None,
     }
     # The text of the request is a literal of Python, too.
-    program = f"{_program()}\n\nmain({json.dumps(json.dumps(request))})\n"
-    done = transport.run(["sh", "-c", _START, "kit-doctor"], stdin=program.encode(), timeout_s=TIMEOUT_S)
+    text = f"{program()}\n\nmain({json.dumps(json.dumps(request))})\n"
+    done = transport.run(["sh", "-c", _START, "kit-doctor"], stdin=text.encode(), timeout_s=TIMEOUT_S)
     return answered(transport.host, selection, done, mark=mark, look=look)
 
 
 def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
-    """Return a read as reader.py knows it."""
+    """Return a read as the reader knows it."""
     kind = _KINDS[type(read)]
     match read:
         case File() | Disk():
@@ -128,7 +135,7 @@ def _word(read: Read, node: Sequence[str], folder: str) -> list[Any]:
 
 
 def answered(host: Host, reads: Sequence[Read], done: Completed, *, mark: str, look: Look | None = None) -> Answered:
-    """Return what reader.py printed about these reads. Raises the errors of `read_host`."""
+    """Return what the reader printed about these reads. Raises the errors of `read_host`."""
     start = f"@@ {mark} ".encode()
     # Nobody else knows the mark.
     line = next((line for line in reversed(done.stdout.split(b"\n")) if line.startswith(start)), None)

@@ -11,6 +11,7 @@ from kit.model import names
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.ship.porters import FarProgram
+from kit.remote.ssh.program import INSTALL_PYTHON
 from kit.remote.ssh.refusals import distrusted, dropped, dropped_error, no_session, reason
 
 _SSH_FAILED = 255
@@ -115,7 +116,7 @@ def ended(login: Login, porter: FarProgram[Any] | None, words: Words) -> KitErro
     if code == _NO_SUCH_COMMAND or "python3" in last:
         return StepError(
             f"the host cannot receive the {words.cargo}: {last}",
-            hint="install Python 3.6 or newer on the VM: sudo apt-get install python3",
+            hint=INSTALL_PYTHON,
             host=host,
         )
     if code == _SSH_FAILED and dropped(output):

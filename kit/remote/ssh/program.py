@@ -6,9 +6,15 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from kit.errors import StepError
+from kit.model.answer import beginning
+
 # The command line only reads the program, and orders may come after it.
 BOOTSTRAP = "import sys, zlib; r = sys.stdin.buffer; exec(zlib.decompress(r.read(int(r.readline()))))"
 ARGV = ("python3", "-Ic", BOOTSTRAP)
+INSTALL_PYTHON = "install Python 3.6 or newer on the VM: sudo apt-get install python3 (or: dnf install python3)"
+# The exit code of a shell for a program that it does not find.
+_NO_PROGRAM = 127
 
 
 def package(name: str, folder: Path, modules: Sequence[str]) -> str:
@@ -33,3 +39,16 @@ def packed(text: str) -> bytes:
     """Return what the command line reads: the length of the program, and the program."""
     data = zlib.compress(text.encode(), 9)
     return b"%d\n" % len(data) + data
+
+
+def ended(what: str, host: str, *, errors: bytes, code: int) -> StepError:
+    """Return the error of a program that ended too early: `what` happened, and the last of its `errors`, or its code.
+
+    `errors` is what it wrote to its standard error. The hint says whether the VM lacks Python.
+    """
+    last = [line for line in errors.splitlines() if line.strip()][-1:]
+    cause = beginning(last[0]) if last else f"exit code {code}"
+    missing = code == _NO_PROGRAM or b"python3" in errors
+    return StepError(
+        f"{what}: {cause}", hint=INSTALL_PYTHON if missing else f"look at the host: kit ssh {host}", host=host
+    )

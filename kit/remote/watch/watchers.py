@@ -16,7 +16,7 @@ from kit.model.host import Host
 from kit.model.watch import Reading, Seen, SuspectReading
 from kit.remote.ssh import open_files
 from kit.remote.ssh.logins import Logins
-from kit.remote.ssh.program import ARGV
+from kit.remote.ssh.program import ARGV, ended
 from kit.remote.ssh.transport import Live, LiveTransport
 from kit.remote.watch.answers import MOST_LINE, reading_of
 from kit.remote.watch.program import program
@@ -30,7 +30,6 @@ REFUSED_S = 30.0
 # The programs end with their input. kit waits this long for all of them.
 END_S = 3.0
 _ERRORS = 4000
-_NO_PROGRAM = 127
 
 
 class _Input:
@@ -134,7 +133,7 @@ class _Watcher:
             turn.end()
         wanted = int(self._all.order["count"])
         if not self._all.closed.is_set() and not (wanted and self.number - started >= wanted):
-            raise self._ended(code)
+            raise ended("its readings ended", self.host.name, errors=bytes(self._errors), code=code)
 
     def _hear(self, data: bytes) -> None:
         self._partial += data
@@ -155,17 +154,6 @@ class _Watcher:
 
     def _complain(self, data: bytes) -> None:
         self._errors = (self._errors + data)[-_ERRORS:]
-
-    def _ended(self, code: int) -> KitError:
-        last = [line for line in bytes(self._errors).splitlines() if line.strip()][-1:]
-        cause = beginning(last[0]) if last else f"exit code {code}"
-        missing = code == _NO_PROGRAM or b"python3" in bytes(self._errors)
-        return StepError(
-            f"its readings ended: {cause}",
-            hint="install Python 3.6 or newer on the VM: sudo apt-get install python3"
-            if missing
-            else f"look at the host: kit ssh {self.host.name}",
-        )
 
 
 class Watchers:

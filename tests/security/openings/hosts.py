@@ -245,7 +245,7 @@ _EXAMINED = (
     Opening(
         border=_DOCTOR,
         what="a reader's answers have no limit together",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/main.py",
         old="if self.room < 0:",
         new="if self.room is None:",
         tests=(*_READER_TESTS, "together_the_answers"),
@@ -253,7 +253,7 @@ _EXAMINED = (
     Opening(
         border=_DOCTOR,
         what="a pattern of a reader finds any number of files",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/places.py",
         old="return list(itertools.islice(glob.iglob(pattern), FILES))",
         new="return glob.glob(pattern)",
         tests=(*_READER_TESTS, "no_more_files"),
@@ -261,7 +261,7 @@ _EXAMINED = (
     Opening(
         border=_DOCTOR,
         what="a reader waits for a mount that does not answer",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/main.py",
         old="thread.join(max(0, deadline - time.monotonic()))",
         new="thread.join()",
         tests=(*_READER_TESTS, "does_not_answer_is_late"),
@@ -269,15 +269,15 @@ _EXAMINED = (
     Opening(
         border=_DOCTOR,
         what="a reader opens any number of mounts",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/main.py",
         old="if len(devices) > MOUNTS:",
-        new="if len(devices) > FILES:",
+        new="if len(devices) > 10 * MOUNTS:",
         tests=(*_READER_TESTS, "more_mounts_than"),
     ),
     Opening(
         border=_DOCTOR,
         what="a reader waits for all of its reads",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/main.py",
         old="if events or left <= 0:",
         new="if events:",
         tests=(*_READER_TESTS, "hides_only_itself"),
@@ -680,7 +680,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DOCTOR,
         what="pipes and devices of a VM are read",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/places.py",
         old="        if not stat.S_ISREG(os.stat(path).st_mode):\n            return None\n",
         new="",
         tests=("unit/remote/doctor/test_reader.py", "-k", "not_even_opened"),
@@ -688,7 +688,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DOCTOR,
         what="a program of the VM has no limit of time",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/main.py",
         old="while (pipes or not over) and time.monotonic() < deadline:",
         new="while pipes or not over:",
         tests=("unit/remote/doctor/test_reader.py", "-k", "its_own_limit"),
@@ -696,7 +696,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DOCTOR,
         what="what a program of the VM leaves behind goes on",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/main.py",
         old="os.killpg(group, signal.SIGKILL)",
         new="os.kill(group, signal.SIGKILL)",
         tests=("unit/remote/doctor/test_reader.py", "-k", "leaves_behind"),
@@ -720,7 +720,7 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_DOCTOR,
         what="a program of the VM prints without a limit",
-        file="kit/remote/doctor/reader.py",
+        file="kit/remote/doctor/reader/main.py",
         old="del text[excess]",
         new="del text[:0]",
         tests=("unit/remote/doctor/test_reader.py", "-k", "endless_output or newest_lines"),

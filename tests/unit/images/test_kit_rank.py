@@ -490,9 +490,9 @@ def test_where_the_kernel_counts_by_the_second_version_and_the_first() -> None:
 
 
 def test_hold_and_stacks_are_one_thing_on_both_sides() -> None:
-    procs, module = launcher.load("kitrun.procs"), load()
+    procs, stacks, module = launcher.load("kitrun.procs"), launcher.load("kitrun.stacks"), load()
     assert procs.HOLD == module.HOLD
-    assert module.STACKS == procs.STACKS + "/%d"
+    assert module.STACKS == stacks.STACKS + "/%d"
 
 
 # The folders for what ranks make

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes import launcher
 from tests.fakes.head import until
 
-procs = launcher.load("kitrun.procs")
+procs, stacks = launcher.load("kitrun.procs"), launcher.load("kitrun.stacks")
 
 # What kit.pth does in the image.
 START = f"import sys; sys.dont_write_bytecode = True; sys.path.append({str(launcher.LIB)!r}); import kit_stacks\n"
@@ -43,10 +43,10 @@ Rank = Callable[..., "subprocess.Popen[bytes]"]
 
 def no_folder() -> str:
     try:
-        Path(procs.STACKS).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(stacks.STACKS).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        return f"{procs.STACKS} cannot be made here: {error.strerror}"
-    return "" if os.access(procs.STACKS, os.W_OK) else f"{procs.STACKS} cannot be written here"
+        return f"{stacks.STACKS} cannot be made here: {error.strerror}"
+    return "" if os.access(stacks.STACKS, os.W_OK) else f"{stacks.STACKS} cannot be written here"
 
 
 pytestmark = pytest.mark.skipif(bool(no_folder()), reason=no_folder() or "-")
@@ -75,26 +75,26 @@ def rank(run: str) -> Iterator[Rank]:
     for process in started:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        Path(procs.stack_file(process.pid)).unlink(missing_ok=True)
+        Path(stacks.stack_file(process.pid)).unlink(missing_ok=True)
 
 
 def test_every_thread_of_every_rank(run: str, rank: Rank) -> None:
     second, first = rank(1, WAITING), rank(0, WAITING)
-    report = procs.stacks(run)
+    report = stacks.of_ranks(run)
     assert [(entry["rank"], entry["pid"]) for entry in report] == [(0, first.pid), (1, second.pid)]
     for entry in report:
         assert "in at_the_top" in entry["stack"]
         assert "in deep_inside" in entry["stack"]
     # A second report does not repeat the first.
-    again = procs.stacks(run)
+    again = stacks.of_ranks(run)
     assert [entry["stack"].count("in at_the_top") for entry in again] == [1, 1]
     # Back in their sleep, however late they are given a processor for that.
-    until(lambda: [entry["state"] for entry in procs.stacks(run)] == ["S", "S"])
+    until(lambda: [entry["state"] for entry in stacks.of_ranks(run)] == ["S", "S"])
 
 
 def test_a_rank_that_is_no_python_is_not_touched(run: str, rank: Rank) -> None:
     shell = rank(0, "echo up; while :; do sleep 0.05; done", argv=("sh", "-c"))
-    (report,) = procs.stacks(run, patience=0.1)
+    (report,) = stacks.of_ranks(run, patience=0.1)
     assert (report["rank"], report["pid"], report["stack"]) == (0, shell.pid, "")
     assert shell.poll() is None
 
@@ -102,8 +102,8 @@ def test_a_rank_that_is_no_python_is_not_touched(run: str, rank: Rank) -> None:
 def test_a_program_that_took_the_place_of_a_python_is_not_ended(run: str, rank: Rank) -> None:
     """Its file is there, and the signal would end it."""
     process = rank(0, BECOME)
-    assert procs.size(procs.stack_file(process.pid)) == 0
-    (report,) = procs.stacks(run)
+    assert stacks.size(stacks.stack_file(process.pid)) == 0
+    (report,) = stacks.of_ranks(run)
     assert report["stack"] == ""
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.2)
@@ -113,7 +113,7 @@ def test_one_that_is_stopped_does_not_hold_the_others_up(run: str, rank: Rank) -
     stopped, _ = rank(0, WAITING), rank(1, WAITING)
     os.kill(stopped.pid, signal.SIGSTOP)
     until(lambda: procs.state(stopped.pid) == "T")
-    first, second = procs.stacks(run, patience=3.0)
+    first, second = stacks.of_ranks(run, patience=3.0)
     assert (first["state"], first["stack"]) == ("T", "")
     assert "in at_the_top" in second["stack"]
 
@@ -122,7 +122,7 @@ def test_one_that_is_stopped_does_not_hold_the_others_up(run: str, rank: Rank) -
 def test_a_python_that_is_no_rank_does_nothing(missing: str) -> None:
     env = {**os.environ, "KIT_RUN": "r", "OMPI_COMM_WORLD_RANK": "0"}
     del env[missing]
-    exists = f"os.path.exists(f'{procs.STACKS}/{{os.getpid()}}')"
+    exists = f"os.path.exists(f'{stacks.STACKS}/{{os.getpid()}}')"
     script = f"{START}import os; print({exists}, 'faulthandler' in sys.modules)"
     done = subprocess.run([sys.executable, "-IS", "-c", script], env=env, capture_output=True, check=True)
     assert done.stdout == b"False False\n"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.fakes import launcher
 
-procs = launcher.load("kitrun.procs")
+procs, stacks = launcher.load("kitrun.procs"), launcher.load("kitrun.stacks")
 
 # As Python's own dump of stacks: in pieces, with the signal blocked from the first to the last.
 SLOW = """
@@ -131,15 +131,15 @@ def test_a_child_that_ended_while_its_rank_was_asked_is_no_rank(
     child = rank(run, "true")
     child.communicate()
     monkeypatch.setattr(procs, "ranks", lambda _: {one.pid: 0, child.pid: 0})
-    assert [entry["pid"] for entry in procs.stacks(run)] == [one.pid]
+    assert [entry["pid"] for entry in stacks.of_ranks(run)] == [one.pid]
 
 
 def test_a_stack_is_reported_when_it_is_whole(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(procs, "STACKS", str(tmp_path))
+    monkeypatch.setattr(stacks, "STACKS", str(tmp_path))
     process = rank(run, sys.executable, "-IS", "-c", SLOW, str(tmp_path))
     assert process.stdout
     assert process.stdout.readline() == b"up\n"
-    (report,) = procs.stacks(run, patience=60.0)
+    (report,) = stacks.of_ranks(run, patience=60.0)
     process.kill()
     process.communicate()
     assert report["stack"] == "the beginning\nthe end\n"
@@ -147,13 +147,13 @@ def test_a_stack_is_reported_when_it_is_whole(run: str, tmp_path: Path, monkeypa
 
 def test_of_many_threads_the_main_one_is_reported(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python writes the main thread last, and a data loader or NCCL can have 60 threads before it."""
-    monkeypatch.setattr(procs, "STACKS", str(tmp_path))
+    monkeypatch.setattr(stacks, "STACKS", str(tmp_path))
     process = rank(run, sys.executable, "-IS", "-c", MANY, str(tmp_path))
     assert process.stdout
     assert process.stdout.readline() == b"up\n"
-    (report,) = procs.stacks(run, patience=60.0)
+    (report,) = stacks.of_ranks(run, patience=60.0)
     process.kill()
     process.communicate()
-    assert report["stack"].startswith(procs.OTHERS)
+    assert report["stack"].startswith(stacks.OTHERS)
     assert " in step\n" in report["stack"].splitlines(keepends=True)[2]
-    assert len(report["stack"]) <= procs.MOST_STACK
+    assert len(report["stack"]) <= stacks.MOST_STACK

@@ -21,7 +21,7 @@ from tests.fakes import launcher
 from tests.fakes.head import until
 
 code, settle, spare = (launcher.load(f"kitrun.{name}") for name in ("code", "settle", "spare"))
-store, tree = (launcher.load(f"kitrun.{name}") for name in ("store", "tree"))
+snapshot, store, tree = (launcher.load(f"kitrun.{name}") for name in ("snapshot", "store", "tree"))
 
 FILES = {
     "train.py": b"import model\n",
@@ -373,7 +373,7 @@ def test_a_failed_copy_leaves_nothing(node: Node) -> None:
     digest = node.put(FILES)
     sha = hashlib.sha256(FILES["train.py"]).hexdigest()
     (node.stores / "objects" / sha[:2] / sha).unlink()
-    with pytest.raises(tree.NoCode, match=r"train\.py"):
+    with pytest.raises(snapshot.NoCode, match=r"train\.py"):
         node.seed("a", digest)
     assert names(node.runs) == []
 

@@ -20,9 +20,9 @@ from kit.remote.run.log import RunLog
 from tests.fakes import launcher
 from tests.fakes.head import IMPATIENT, MPIRUN, Head, MakeHead, Story, place, until
 
-attempt, metrics, newest, nodes, procs, supervise, launching = (
+attempt, metrics, newest, nodes, procs, stacks, supervise, launching = (
     launcher.load(f"kitrun.{name}")
-    for name in ("attempt", "metrics", "newest", "nodes", "procs", "supervise", "launch")
+    for name in ("attempt", "metrics", "newest", "nodes", "procs", "stacks", "supervise", "launch")
 )
 
 SCRIPT = ("sh", "-c")
@@ -380,10 +380,10 @@ def test_a_report_about_many_ranks_is_one_that_kit_reads(monkeypatch: pytest.Mon
 
 def test_a_short_stack_stays_whole_and_a_long_one_keeps_its_main_thread() -> None:
     stack = "Thread 1:\n  a\n\nThread 2:\n  b\n\nCurrent thread 3:\n  c\n"
-    assert procs.shortened(stack, 100) == stack
-    assert procs.shortened(stack, 55) == "(other threads are cut)\nCurrent thread 3:\n  c\n"
-    assert procs.shortened("\u00e4" * 20, 100) == "\u00e4" * 15 + " ... (cut)"
-    assert procs.shortened("\u00e4" * 20, 0) == ""
+    assert stacks.shortened(stack, 100) == stack
+    assert stacks.shortened(stack, 55) == "(other threads are cut)\nCurrent thread 3:\n  c\n"
+    assert stacks.shortened("\u00e4" * 20, 100) == "\u00e4" * 15 + " ... (cut)"
+    assert stacks.shortened("\u00e4" * 20, 0) == ""
 
 
 def test_a_timeout_is_that_of_all_attempts(head: Head) -> None:

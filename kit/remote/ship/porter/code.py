@@ -18,7 +18,7 @@ from .layers import Layers
 from .store import Needed, Store
 
 FOLDER = "incoming"
-# Longer than an order is on its way (START_S of broadcast.py), and than from the end of a ship to the begin of its run.
+# Longer than an order is on its way (START_S of lead.py), and than from the end of a ship to the begin of its run.
 MARGIN_S = 120.0
 _CHUNK = 1 << 20
 _SIZE = re.compile("[0-9]{1,18}")

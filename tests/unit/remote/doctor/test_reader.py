@@ -1,4 +1,4 @@
-"""reader.py as kit sends it, on this machine."""
+"""The reader as kit sends it, on this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import pytest
 
 from kit.model.doctor import DATA_ROOT, Command, Disk, File, Files, Links, Lookup, Mount, Mounts, Read, Seen
 from kit.model.host import Host
-from kit.remote.doctor import reader
-from kit.remote.doctor.read import Look, read_host
+from kit.remote.doctor.read import Look, program, read_host
+from kit.remote.doctor.reader import main as reader
+from kit.remote.doctor.reader import places
 from kit.remote.ssh.transport import Completed
 from tests.fakes.head import until
 from tests.fuse import mountable, silent_mount
@@ -46,14 +47,14 @@ def seen(*reads: Read, node: Sequence[str] = ()) -> Seen:
 
 def test_files_and_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one\xff\n")
-    (tmp_path / "long").write_bytes(b"x" * (reader.FILE + 1))
+    (tmp_path / "long").write_bytes(b"x" * (places.FILE + 1))
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     names = ("a", "long", "pipe", "link", "missing", ".")
     host = seen(*(File(path=f"{tmp_path}/{name}") for name in names), File(path="/dev/zero"))
     assert host.file(f"{tmp_path}/a") == "one\ufffd\n"
     assert host.file(f"{tmp_path}/link") == "one\ufffd\n"
-    assert len(host.file(f"{tmp_path}/long") or "") == reader.FILE
+    assert len(host.file(f"{tmp_path}/long") or "") == places.FILE
     none = {path for path, text in host.files.items() if text is None}
     assert none == {f"{tmp_path}/pipe", f"{tmp_path}/missing", f"{tmp_path}/.", "/dev/zero"}
 
@@ -65,7 +66,7 @@ def test_what_is_no_file_is_not_even_opened(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "folder").mkdir()
     monkeypatch.setattr(os, "open", lambda *words: pytest.fail(f"this was opened: {words}"))
-    assert reader.content(f"{tmp_path}/{name}", 10) is None
+    assert places.content(f"{tmp_path}/{name}", 10) is None
 
 
 def test_many_files_are_cut(tmp_path: Path) -> None:
@@ -79,9 +80,9 @@ def test_many_files_are_cut(tmp_path: Path) -> None:
 
 
 def test_no_more_files_than_the_limit(tmp_path: Path) -> None:
-    for n in range(reader.FILES + 10):
+    for n in range(places.FILES + 10):
         (tmp_path / str(n)).touch()
-    assert len(seen(Files(pattern=f"{tmp_path}/*")).glob(f"{tmp_path}/*")) == reader.FILES
+    assert len(seen(Files(pattern=f"{tmp_path}/*")).glob(f"{tmp_path}/*")) == places.FILES
 
 
 def test_links_and_other_names(tmp_path: Path) -> None:
@@ -149,8 +150,8 @@ def test_of_a_long_log_the_newest_lines_remain() -> None:
 
 
 def test_together_the_answers_have_a_limit(tmp_path: Path) -> None:
-    for n in range(reader.TOTAL // reader.FILE + 3):
-        (tmp_path / f"{n:03}").write_bytes(b"z" * reader.FILE)
+    for n in range(reader.TOTAL // places.FILE + 3):
+        (tmp_path / f"{n:03}").write_bytes(b"z" * places.FILE)
     reads = [File(path=str(path)) for path in sorted(tmp_path.iterdir())]
     host = seen(*reads)
     assert 0 < len(host.files) < len(reads), "what is too much is missing, and not None"
@@ -169,16 +170,16 @@ def test_a_disk_a_name_and_the_own_name() -> None:
 
 def test_the_disk_of_the_engines_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "daemon.json"
-    monkeypatch.setattr(reader, "DAEMON_JSON", str(file))
-    assert reader.room(DATA_ROOT) is None
+    monkeypatch.setattr(places, "DAEMON_JSON", str(file))
+    assert places.room(DATA_ROOT) is None
     for text in ("", "{", "[]", '{"data-root": 1}', '{"data-root": "data"}', '{"data-root": "/no/such"}'):
         file.write_text(text)
-        assert reader.room(DATA_ROOT) is None
+        assert places.room(DATA_ROOT) is None
     file.write_text(f'{{"data-root": "{tmp_path}"}}')
     # Other tests write to this disk meanwhile.
     disk, real = os.statvfs(tmp_path), os.statvfs
     monkeypatch.setattr(os, "statvfs", lambda path: disk if path == str(tmp_path) else real(path))
-    assert reader.room(DATA_ROOT) == reader.room(str(tmp_path)) != reader.room("/proc")
+    assert places.room(DATA_ROOT) == places.room(str(tmp_path)) != places.room("/proc")
 
 
 def test_a_read_in_the_node_gets_the_words_before_it_and_is_left_out_without() -> None:
@@ -225,9 +226,9 @@ def test_sbin_is_on_the_path_and_programs_speak_english() -> None:
 
 def test_the_reader_ends_when_kit_is_gone(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
-    program = ["sh", "-c", f"touch {begun}; exec sleep 300"]
-    request: dict[str, Any] = {"mark": "m", "limit": 300, "look": None, "reads": [["run", program, 300, "", False]]}
-    text = f"{Path(reader.__file__).read_text()}\nmain({json.dumps(json.dumps(request))})\n"
+    argv = ["sh", "-c", f"touch {begun}; exec sleep 300"]
+    request: dict[str, Any] = {"mark": "m", "limit": 300, "look": None, "reads": [["run", argv, 300, "", False]]}
+    text = f"{program()}\nmain({json.dumps(json.dumps(request))})\n"
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -299,7 +300,7 @@ TABLE = """\
 def mounts(folder: Path, monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     file = folder / "mountinfo"
     file.write_text(table)
-    monkeypatch.setattr(reader, "MOUNT_TABLE", str(file))
+    monkeypatch.setattr(places, "MOUNT_TABLE", str(file))
 
 
 def read_mounts(limit: float = 20.0) -> Any:
@@ -315,7 +316,7 @@ def test_mounts_of_one_type_and_how_their_folders_open(tmp_path: Path, monkeypat
     assert read_mounts()["reads"] == [
         {"/mnt/one": ["0:62", ""], "/mnt/a b\\": ["0:61", "ENOTCONN"], "/mnt/dash": ["0:64", ""]}
     ]
-    monkeypatch.setattr(reader, "MOUNT_TABLE", f"{tmp_path}/none")
+    monkeypatch.setattr(places, "MOUNT_TABLE", f"{tmp_path}/none")
     assert read_mounts() == {"reads": [None], "missing": [], "look": None}
 
 
@@ -350,7 +351,7 @@ def test_only_folders_are_opened_and_no_link_is_followed(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
-    faults = {name: reader.fault_of(f"{tmp_path}/{name}") for name in (".", "pipe", "file", "link", "gone")}
+    faults = {name: places.fault_of(f"{tmp_path}/{name}") for name in (".", "pipe", "file", "link", "gone")}
     assert faults == {".": "", "pipe": "ENOTDIR", "file": "ENOTDIR", "link": "ENOTDIR", "gone": "ENOENT"}
 
 

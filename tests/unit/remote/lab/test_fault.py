@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kit.plan.doctor.checks import CHECKS
-from kit.remote.doctor import reader
+from kit.remote.doctor.reader import main as reader
 from kit.remote.lab import fault
 from tests.fuse import mountable
 

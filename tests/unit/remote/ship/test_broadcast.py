@@ -17,7 +17,7 @@ from kit.events import Note
 from kit.model.answer import OddAnswer
 from kit.model.code import Needed
 from kit.model.host import Login
-from kit.remote.ship import broadcast as module
+from kit.remote.ship import lead as module
 from kit.remote.ship import reports, spool
 from kit.remote.ship.broadcast import ship
 from kit.remote.ship.cargo import Cargo, ImageThere
@@ -241,7 +241,7 @@ def little(world: World, *hosts: str, confirm: str = "", spool: FakeSpool | None
     targets = [target(host) for host in hosts]
     listed = Needed(at=0.0)
     turn = Turn(head=confirm, store="code", needed=listed, renewed=lambda: listed)
-    with closing(module._Ship("mine", targets, world.reporter, cargo=cargo, turn=turn)) as this_ship:
+    with closing(module.Ship("mine", targets, world.reporter, cargo=cargo, turn=turn)) as this_ship:
         return this_ship.run()
 
 

@@ -20,7 +20,7 @@ import pytest
 from kit.errors import ImageError
 from kit.events import Note
 from kit.model.host import Login
-from kit.remote.ship import broadcast as module
+from kit.remote.ship import lead as module
 from kit.remote.ship import porters
 from kit.remote.ship.broadcast import ship
 from kit.remote.ship.lanes import Target

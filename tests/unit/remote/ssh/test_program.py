@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from kit.remote.ssh import program
 
 
@@ -34,3 +36,23 @@ def test_an_error_names_the_module(tmp_path: Path) -> None:
         [sys.executable, *program.ARGV[1:]], input=program.packed(text), capture_output=True, check=False
     )
     assert b'File "one/main.py", line 2, in main' in done.stderr
+
+
+LOOK = "look at the host: kit ssh gpu1"
+
+
+@pytest.mark.parametrize(
+    ("errors", "code", "message", "hint"),
+    [
+        (b"", 3, "the probe ended early: exit code 3", LOOK),
+        (b"Traceback:\nMemoryError\n \n", 1, "the probe ended early: 'MemoryError'", LOOK),
+        (b"", 127, "the probe ended early: exit code 127", program.INSTALL_PYTHON),
+        (b"sudo: python3: command not found\n", 1, "python3: command not found", program.INSTALL_PYTHON),
+    ],
+)
+def test_a_program_that_ends_too_early_is_an_error_of_its_host(
+    errors: bytes, code: int, message: str, hint: str
+) -> None:
+    error = program.ended("the probe ended early", "gpu1", errors=errors, code=code)
+    assert message in str(error)
+    assert (error.host, error.hint) == ("gpu1", hint)

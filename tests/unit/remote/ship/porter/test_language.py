@@ -14,7 +14,7 @@ import kit.remote.ship.porter
 from kit.remote import scripts
 from kit.remote.code import gatherer
 from kit.remote.doctor import probe as doctor_probe
-from kit.remote.doctor import probes
+from kit.remote.doctor import probes, read
 from kit.remote.doctor import reader as doctor_reader
 from kit.remote.results import far
 from kit.remote.results import reader as results_reader
@@ -24,12 +24,13 @@ FOLDER = Path(kit.remote.ship.porter.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
 PROBE = Path(doctor_probe.__file__).parent
 READER = Path(results_reader.__file__).parent
-DOCTOR = Path(doctor_reader.__file__)
+DOCTOR = Path(doctor_reader.__file__).parent
 # What is sent as a package: the folder, and its modules in the order in which they are sent.
 PACKAGES = [
     (FOLDER, porters._MODULES), (FOLDER, gatherer.MODULES), (PROBE, probes.MODULES), (READER, far.MODULES),
+    (DOCTOR, read.MODULES),
 ]  # fmt: skip
-IDS = ["porter", "gather", "probe", "reader"]
+IDS = ["porter", "gather", "probe", "reader", "doctor"]
 ROOT = Path(kit.__file__).parent.parent
 # They catch what a socket raises, and also run on old Pythons.
 OTHERS = [
@@ -88,7 +89,7 @@ def newer(path: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "path",
-    [*FILES, *PROBE.glob("*.py"), *READER.glob("*.py"), *LOOK, DOCTOR],
+    [*FILES, *PROBE.glob("*.py"), *READER.glob("*.py"), *DOCTOR.glob("*.py"), *LOOK],
     ids=lambda path: path.name,
 )
 def test_each_module_is_python_3_6(path: Path) -> None:
@@ -109,7 +110,7 @@ def timeouts(path: Path) -> list[int]:
 
 @pytest.mark.parametrize(
     "path",
-    [*FILES, *PROBE.glob("*.py"), *READER.glob("*.py"), *LOOK, DOCTOR, *OTHERS],
+    [*FILES, *PROBE.glob("*.py"), *READER.glob("*.py"), *DOCTOR.glob("*.py"), *LOOK, *OTHERS],
     ids=lambda path: path.name,
 )
 def test_the_timeout_of_a_socket_is_caught_on_each_python(path: Path) -> None:

@@ -14,7 +14,7 @@ from kit.remote.ship.porter.delta import Delta, between, merge
 from kit.remote.ship.porter.manifest import EMPTY, HEADER, BadManifest, Entry, parse, write
 from tests.fakes import launcher
 
-tree = launcher.load("kitrun.tree")
+snapshot = launcher.load("kitrun.snapshot")
 
 A, B, C = (hashlib.sha256(letter).hexdigest() for letter in (b"a", b"b", b"c"))
 
@@ -87,7 +87,7 @@ def test_what_a_node_sees_as_different_are_the_lines_that_one_lacks(old: list[En
     assert (before.count, after.count) == (len(old), len(new))
 
 
-class Snapshotted(tree.Snapshot):  # type: ignore[name-defined,misc]
+class Snapshotted(snapshot.Snapshot):  # type: ignore[name-defined,misc]
     """A snapshot of a node with this manifest, without a store."""
 
     def __init__(self, text: bytes) -> None:

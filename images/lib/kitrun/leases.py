@@ -1,0 +1,69 @@
+"""The leases of slots on the head: which living runs hold which slots, and the one start at a time.
+
+Leases have no file: a living run holds the slots in its record. Only ranks that somebody started with mpirun
+in the head's shell have one: .by-hand/ID, a record that mpirun keeps locked (kitrun.by_hand).
+"""
+
+import contextlib
+import fcntl
+import os
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from kitrun import store
+
+
+def living(root: Optional[str] = None) -> List[store.Record]:
+    """Return the records of the runs that still run, those that somebody started by hand last."""
+    records = [run.record for run in store.runs(root) if run.alive]
+    return [record for record in (*records, *by_hand(root)) if record]
+
+
+def by_hand(root: Optional[str] = None) -> List[Optional[store.Record]]:
+    """Return the records of mpiruns that somebody started in the head's shell and that still run."""
+    folder = hand_folder(root)
+    try:
+        paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    except OSError:
+        return []
+    return [store.read(path) for path in paths if store.locked(path)]
+
+
+def hand_folder(root: Optional[str] = None) -> str:
+    return os.path.join(root or store.ROOT, ".by-hand")
+
+
+@contextlib.contextmanager
+def starting(root: Optional[str] = None) -> Iterator[None]:
+    """Allow one start at a time. In here all leases are visible, and no other run takes slots."""
+    os.makedirs(root or store.ROOT, mode=0o700, exist_ok=True)
+    gate = os.open(os.path.join(root or store.ROOT, ".starting"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Closing the descriptor is not enough: a supervisor that was forked meanwhile has it, too.
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        os.close(gate)
+
+
+def slots_of(places: Sequence[Mapping[str, Any]]) -> Iterator[Tuple[str, int]]:
+    return ((place["node"], slot) for place in places for slot in place["slots"])
+
+
+def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> List[store.Record]:
+    """Return the records of living runs that hold a slot that `places` need.
+
+    Also of those that hold slots of another division of a node, because slots= of the hosts file has changed.
+    """
+    wanted, divisions = set(slots_of(places)), divisions_of(places)
+    return [
+        record
+        for record in living(root)
+        if not wanted.isdisjoint(slots_of(record["places"]))
+        or any(divisions.get(node, of) != of for node, of in divisions_of(record["places"]).items())
+    ]
+
+
+def divisions_of(places: Sequence[Mapping[str, Any]]) -> Dict[str, int]:
+    """Return by node how many slots it had when these places were chosen, where they hold slots and that is known."""
+    return {place["node"]: place["of"] for place in places if place["slots"] and place.get("of")}
