@@ -136,7 +136,8 @@ class Head:
         texts = {
             "ssh": f"for last; do :; done\necho x >>{self.folder}/dialled\n"
             f"count=$(grep -c x {self.folder}/dialled)\n"
-            'cut_after() { sh -c "$last" | dd bs=1 count="$1" status=none; }\n'
+            # A connection breaks at once, also if the other end is silent then.
+            'cut_after() { dd bs=1 count="$1" status=none < <(exec sh -c "$last"); }\n'
             f'{before}\nexec sh -c "$last"',
             "docker": f'echo "$*" >>{self.folder}/docker-calls\nPATH={self.path}\nexec {shlex.join(self.argv())}',
         }

@@ -39,6 +39,8 @@ BASES = {"debian:bookworm-slim": "bookworm", "debian:trixie-slim": "trixie"}
 HOSTS = ("gpu1", "gpu2", "gpu3", "gpu4")
 # In this lane, the deploy ships the image to these hosts. All other hosts of the tests' clusters begin with it.
 BARE = {"cluster": ("gpu1", "gpu4")}
+# The engine of one of them remaps users, so that all tests of that lane run on such an engine, too.
+REMAPPED = {"cluster": "gpu4"}
 Preload = Callable[[str, Sequence[str]], None]
 
 # Cheap, and every line says whose it is. kit.yaml of the tests' cluster runs it when no command is given.
@@ -226,20 +228,26 @@ def cluster(image: ImageResult, preload: Preload) -> Iterator[Cluster]:
         if not kept:
             undo.callback(shutil.rmtree, folder, ignore_errors=True)
             undo.enter_context(taken_down(folder, name))
-            bare = BARE.get(lane(os.environ["PYTEST_CURRENT_TEST"]), ())
-            preload(name, [host for host in HOSTS if host not in bare])
-        yield (deployed := _deployed(folder, name, image))
+            place = lane(os.environ["PYTEST_CURRENT_TEST"])
+            preload(name, [host for host in HOSTS if host not in BARE.get(place, ())])
+            remapped = REMAPPED.get(place)
+        else:
+            remapped = None
+        yield (deployed := _deployed(folder, name, image, remapped))
         if not kept:
             _down(deployed)
 
 
-def _deployed(folder: Path, name: str, image: ImageResult) -> Cluster:
+def _deployed(folder: Path, name: str, image: ImageResult, remapped: str | None) -> Cluster:
     folder.mkdir(parents=True, exist_ok=True)
     up = kit(folder, "lab", "up", "--name", name, "--hosts", "4", "--slots", "2", "--output", "json")
     assert up.returncode == 0, up.stderr
     lab = objects(up)[-1]
     hosts = tuple(VM(name=h["name"], address=h["address"], folder=folder) for h in lab["hosts"])
     change_settings(folder, command=COMMAND)
+    for host in hosts:
+        if host.name == remapped:
+            host.restart_engine(daemon={"userns-remap": "default"})
 
     bare = Cluster(name=name, folder=folder, hosts=hosts)
     fresh = not any(containers or files for containers, files in bare.state().values())

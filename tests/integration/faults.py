@@ -20,6 +20,7 @@ MPIRUN_KILLED = "mpirun killed"
 HEAD_KILLED = "head container killed"
 NODE_KILLED = "node container killed"
 ENGINE_STOPPED = "a host's engine stopped"
+ENGINE_RESTARTED = "an engine with live-restore restarted"
 SSHD_STOPPED = "a host's sshd stopped"
 HOST_GONE = "a host gone"
 LINK_BLINKS = "a link cut for 20 s and healed"
@@ -38,6 +39,7 @@ FAULTS = (
     HEAD_KILLED,
     NODE_KILLED,
     ENGINE_STOPPED,
+    ENGINE_RESTARTED,
     SSHD_STOPPED,
     HOST_GONE,
     LINK_BLINKS,
@@ -146,6 +148,23 @@ CELLS: dict[tuple[str, str], Cell] = {
         code=3,
         sees=("gpu3 went away",),
         then="the other ranks are ended",
+    ),
+    (ENGINE_RESTARTED, LAUNCH): Cell(
+        how="kit run while gpu3's engine is down",
+        code=0,
+        then="the run is not affected: nodes have their own sshd",
+    ),
+    (ENGINE_RESTARTED, MID_RUN): Cell(
+        how="TERM to dockerd of the head and of gpu3, and a new start",
+        code=0,
+        sees=("the run continues if the engine has live-restore",),
+        then="kit waits for the head's engine; the run continues to its end",
+    ),
+    (ENGINE_RESTARTED, STOP): Cell(
+        how="ranks ignore TERM; kit stop --grace 1s while gpu3's engine is down",
+        code=0,
+        sees=("processes left: 0",),
+        then="all ranks are ended, also on gpu3",
     ),
     (SSHD_STOPPED, UP): Cell(
         how="kit deploy finds no sshd", code=3, sees=("gpu3", "no SSH connection to"), then="nothing is changed"
@@ -343,6 +362,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (HEAD_KILLED, PULL): _NO_RANKS,
     (NODE_KILLED, PULL): _NO_RANKS,
     (ENGINE_STOPPED, PULL): _NO_RANKS,
+    (ENGINE_RESTARTED, PULL): _NO_RANKS,
     (SSHD_STOPPED, PULL): _AWAY,
     (LINK_BLINKS, PULL): _AWAY,
     (CTRL_C_TWICE, PULL): "the first Ctrl-C has already ended kit",
@@ -360,6 +380,8 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (NODE_KILLED, SHIP): "kit copies the image to the engine; containers do not matter",
     (ENGINE_STOPPED, SHIP): _LOOKED,
     (ENGINE_STOPPED, STOP): "its containers end, too: the same as the node container",
+    (ENGINE_RESTARTED, SHIP): _LOOKED,
+    (ENGINE_RESTARTED, UP): "for a deploy, the same as an engine that is stopped",
     (SSHD_STOPPED, SHIP): _LOOKED,
     (HOST_GONE, SHIP): "the same as a cut link",
     (HOST_GONE, STOP): "for the head, the same as a link that is cut mid-run",
@@ -378,6 +400,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     (HEAD_KILLED, CODE): "kit copies the code to the VM; containers do not matter",
     (NODE_KILLED, CODE): "kit copies the code to the VM; containers do not matter",
     (ENGINE_STOPPED, CODE): "kit copies the code to the VM; its engine does not matter",
+    (ENGINE_RESTARTED, CODE): "kit copies the code to the VM; its engine does not matter",
     (SSHD_STOPPED, CODE): "the same as a cut link",
     (HOST_GONE, CODE): "the same as a cut link",
     (LINK_BLINKS, CODE): _TRANSFER,

@@ -247,6 +247,19 @@ class VM:
     def script(self, text: str, *arguments: str) -> str:
         return self.text("sh", "-c", text, "sh", *arguments)
 
+    def restart_engine(self, *, daemon: Mapping[str, Any] | None) -> None:
+        """Restart the engine with this daemon.json, or with none."""
+        # The engine that ends answers for a while yet.
+        again = (
+            "pid=$(cat /run/docker.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done; "
+            "until docker info >/dev/null 2>&1; do sleep 0.2; done"
+        )
+        file = "/etc/docker/daemon.json"
+        if daemon is None:
+            self.script(f'rm "$1"; {again}', file)
+        else:
+            self.script(f'mkdir -p "${{1%/*}}"; printf %s "$2" >"$1"; {again}', file, json.dumps(daemon))
+
     def containers(self, cluster: str) -> list[dict[str, Any]]:
         """All that the host's engine knows of the cluster's containers, running or not."""
         inspect = 'docker ps -aq --no-trunc --filter "label=kit.cluster=$1" | xargs -r docker inspect'

@@ -182,6 +182,29 @@ def stopped(cluster: Cluster, host: str, service: str) -> Iterator[None]:
         power(cluster, host, "exec", "mv", f"{program}.off", program)
 
 
+@contextlib.contextmanager
+def live_restore(cluster: Cluster, host: str) -> Iterator[None]:
+    """The engine of a lab host leaves its containers alone when it ends.
+
+    An engine takes this setting at HUP, and keeps it if it is no longer in the file.
+    """
+    (vm,) = (one for one in cluster.hosts if one.name == host)
+    setting = ("docker", "info", "--format", "{{.LiveRestoreEnabled}}")
+    file = "/etc/docker/daemon.json"
+
+    def switch(wanted: str) -> None:
+        vm.script('echo "{\\"live-restore\\": $2}" >"$1" && kill -HUP "$(cat /run/docker.pid)"', file, wanted)
+        until(f"live-restore is {wanted} on {host}", lambda: vm.ssh(*setting).stdout.strip() == wanted)
+
+    vm.script('[ ! -e "$1" ] && mkdir -p "${1%/*}"', file)
+    switch("true")
+    try:
+        yield
+    finally:
+        switch("false")
+        vm.text("rm", file)
+
+
 def node(scene: Scene, host: str, *words: str) -> None:
     """A docker command on a host, about its node's container."""
     vm = scene.host(host)
@@ -254,12 +277,12 @@ def code_of(folder: Path, megabytes: int) -> str:
     return str(folder)
 
 
-def line_of(process: Kit, words: str) -> None:
-    """Wait until kit says this on standard error."""
+def line_of(process: Kit, words: str) -> str:
+    """Wait until kit says this on standard error, and return that line."""
     assert process.stderr
     for line in process.stderr:
         if words in line:
-            return
+            return line
     raise AssertionError(f"kit never said {words!r}: {rest(process, timeout=200)}")
 
 
@@ -391,6 +414,37 @@ def test_a_hosts_engine_is_stopped(cluster: Cluster) -> None:
                 scene.saw(LAUNCH, cluster.kit("run", "--", *SLEEP))
                 scene.saw(UP, cluster.kit("deploy"))
         until("the engine is back", lambda: scene.host("gpu3").ssh("docker", "info").returncode == 0)
+
+
+def engine_is_back(scene: Scene, host: str) -> None:
+    until(f"the engine of {host} is back", lambda: scene.host(host).ssh("docker", "info").returncode == 0)
+
+
+def test_engines_with_live_restore_restart(cluster: Cluster) -> None:
+    """Containers outlive such an engine, and so do ranks: those of the head as well as those of another host."""
+    with contextlib.ExitStack() as stack:
+        scene = stack.enter_context(breaking(faults.ENGINE_RESTARTED, cluster))
+        for name in ("gpu1", "gpu3"):
+            stack.enter_context(live_restore(cluster, name))
+        sign = f"/dev/shm/{uuid.uuid4()}"
+        short = ("sh", "-c", f"while [ ! -e {sign} ]; do sleep 0.2; done; hostname")
+        with cluster.running("run", "--", *short) as run:
+            cluster.wait_for_ranks(run, ALL)
+            with stopped(cluster, "gpu1", "dockerd"), stopped(cluster, "gpu3", "dockerd"):
+                waits = line_of(run, "no Docker Engine answers")
+            engine_is_back(scene, "gpu1")
+            engine_is_back(scene, "gpu3")
+            for host in cluster.hosts:
+                power(cluster, host.name, "exec", "docker", "exec", cluster.container(host), "touch", sign)
+            out, err = rest(run, timeout=200)
+            assert sorted(out.split()) == [name for name in ALL for _ in range(2)], err
+            scene.saw(MID_RUN, Done(run.args, run.returncode, out, waits + err))
+        with stopped(cluster, "gpu3", "dockerd"):
+            until("no engine answers", lambda: scene.host("gpu3").ssh("docker", "info").returncode != 0)
+            scene.saw(LAUNCH, cluster.kit("run", "--", "true"))
+            deaf = scene.deaf()
+            scene.saw(STOP, cluster.kit("stop", deaf, "--grace", "1s"))
+        engine_is_back(scene, "gpu3")
 
 
 def test_a_hosts_sshd_is_stopped(cluster: Cluster) -> None:

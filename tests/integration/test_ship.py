@@ -254,13 +254,7 @@ def test_a_source_that_somebody_broke_into_reaches_no_file_of_another_host(lab: 
 def test_a_host_with_containerds_image_store(lab: Lab, client: Any, make: Callable[..., str]) -> None:
     """What newer engines are installed with: layers lie there in another form. What is missing travels, no more."""
     other = lab.hosts[2]
-    # The engine that ends answers for a while yet.
-    again = (
-        "pid=$(cat /run/docker.pid); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done; "
-        "until docker info >/dev/null 2>&1; do sleep 0.2; done"
-    )
-    store = '{"features": {"containerd-snapshotter": true}}'
-    other.script(f'mkdir -p /etc/docker; printf %s "$1" >/etc/docker/daemon.json; {again}', store)
+    other.restart_engine(daemon={"features": {"containerd-snapshotter": True}})
     try:
         assert "containerd" in other.text("docker", "info", "--format", "{{.DriverStatus}}")
         lab.ship(make("one"))
@@ -272,7 +266,8 @@ def test_a_host_with_containerds_image_store(lab: Lab, client: Any, make: Callab
         assert other.text("docker", "image", "ls", "--quiet", image)
         assert lab.is_clean()
     finally:
-        other.script(f"docker image ls -q | xargs -r docker image rm -f; rm /etc/docker/daemon.json; {again}")
+        other.script("docker image ls -q | xargs -r docker image rm -f")
+        other.restart_engine(daemon=None)
 
 
 @pytest.mark.parametrize("percent", [10, 50, 90])

@@ -20,6 +20,9 @@ said=$(
   if command -v flock >/dev/null 2>&1; then
     open_lock && flock -w 120 9 || { echo "an earlier docker compose still works in $folder"; exit 1; }
   fi
+  # The engine would make what is missing of the folders that it mounts, and one that remaps users gives them to its own
+  # root. If they cannot be made here, Compose says why.
+  (umask 022 && mkdir -p "$folder/var" "$folder/tmp") 2>/dev/null
   up "$@"
 )
 code=$?

@@ -205,15 +205,24 @@ def test_the_first_part_of_a_long_line_waits_for_its_end(following: StartFollowi
 BUSY = 'for n in $(seq 1 300); do echo "line $n"; [ $((n % 30)) -ne 0 ] || sleep 0.05; done; printf "no newline"'
 
 
-def test_no_line_is_lost_or_printed_twice(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each connection forwards some bytes and breaks, even in the middle of a record."""
+def test_no_line_is_lost_or_printed_twice(
+    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection forwards some bytes and breaks, even in the middle of a record.
+
+    The rank prints more than the cuts let through, and waits for the last connection: the answer about a run that has
+    ended is longer, and would be cut itself.
+    """
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     # The first lines of a connection are answers.
     limit = "if [ $count -lt 6 ]; then cut_after $((count * 31 + 800)); exit 255; fi"
-    follower = following(*ranks(1, BUSY), before=limit, policy={"operator": "keep"})
+    talk = 'for n in $(seq 1 300); do echo "line $n of a rank that talks"; [ $((n % 30)) -ne 0 ] || sleep 0.05; done'
+    wait = f"until [ $(grep -c x {head.folder}/dialled) -ge 6 ]; do sleep 0.05; done"
+    script = f'{talk}; {wait}; printf "no newline"'
+    follower = following(*ranks(1, script), before=limit, policy={"operator": "keep"})
     ending = to_its_end(follower)
     assert ending["exit_code"] == 0
-    assert texts(follower) == [*(f"line {n}" for n in range(1, 301)), "no newline"]
+    assert texts(follower) == [*(f"line {n} of a rank that talks" for n in range(1, 301)), "no newline"]
     warnings = [warning.text for warning in remembered(follower).warnings]
     assert len(warnings) == 5, warnings
     assert all(text.endswith("the run continues, connecting again") for text in warnings)

@@ -317,6 +317,13 @@ def test_compose_up_passes_on_how_it_ended(compose: Callable[[str], list[str]], 
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
+def test_compose_up_makes_the_mounted_folders_itself(compose: Callable[[str], list[str]], tmp_path: Path) -> None:
+    """An engine that remaps users would make them for its own root."""
+    seen = compose('stat -c "%A %n" lab/var lab/tmp >seen')
+    assert subprocess.run(seen, umask=0o077, check=False).returncode == 0
+    assert (tmp_path / "seen").read_text() == "drwxr-xr-x lab/var\ndrwxr-xr-x lab/tmp\n"
+
+
 def test_compose_comes_to_its_end_where_nobody_listens_any_more(
     compose: Callable[[str], list[str]], tmp_path: Path
 ) -> None:
