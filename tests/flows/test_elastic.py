@@ -125,6 +125,22 @@ def test_a_new_host_gets_the_data_sets_of_the_run(
     assert hosts(cluster) == ["gpu1", "gpu2", "gpu3"]
 
 
+def test_a_run_that_is_not_elastic_gets_no_data_sets_for_nothing(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kit staged all of its data on the new host, and only then said that the run cannot have it."""
+    staged: list[str] = []
+    monkeypatch.setattr("kit.flows.data.stage.stage_missing", lambda *_: staged.append("images"))
+    file = cluster.head.runs / elastic / "record.json"
+    record = json.loads(file.read_text())
+    del record["elastic"]
+    file.write_text(json.dumps({**record, "options": {**record["options"], "data": ["images"]}}))
+    with pytest.raises(NotReadyError, match=f"the same: run {elastic} is not elastic") as refused:
+        add_hosts(cluster.context(), elastic, "gpu3")
+    assert "started with --elastic" in str(refused.value.hint)
+    assert (staged, hosts(cluster)) == ([], ["gpu1", "gpu2"])
+
+
 def test_what_cannot_change(cluster: Cluster, elastic: str) -> None:
     with pytest.raises(InputError, match="has these hosts already"):
         add_hosts(cluster.context(), None, "gpu1")

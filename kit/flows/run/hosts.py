@@ -65,7 +65,10 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
 
 
 def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Addition:
-    """Return what can be added to the run, by what the head says now. Raises if nothing can, or if slots are taken."""
+    """Return what can be added to the run, by what the head says now.
+
+    Raises if the run is not elastic, if it has these hosts, or if their slots are taken.
+    """
     living = runs_of(door.host, list(door.living))
     record = _chosen(context, living, run)
     cluster = from_text(door.record)
@@ -75,6 +78,9 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
     if not new:
         raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
     fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
+    if not isinstance(fields.get("elastic"), dict):
+        # The head would say so, but only after data sets and code have gone to the hosts.
+        raise _unchanged(door, record, f"run {record.id} is not elastic")
     exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
     share = elastic.gpus_of_rank(fields)
     elastic.check_addresses(new)
@@ -146,8 +152,12 @@ def _change(door: Door, run: RunRecord, *, add: Sequence[Mapping[str, Any]], dro
     if "over" in answer or "missing" in answer:
         raise NotReadyError(f"run {run.id} has ended", hint=f"look at it: kit runs show {run.id}")
     why = answer.get("failed")
-    raise NotReadyError(
-        f"the hosts of run {run.id} stay the same: {why if isinstance(why, str) else 'its launcher gave no reason'}",
+    raise _unchanged(door, run, why if isinstance(why, str) else "its launcher gave no reason")
+
+
+def _unchanged(door: Door, run: RunRecord, why: str) -> NotReadyError:
+    return NotReadyError(
+        f"the hosts of run {run.id} stay the same: {why}",
         hint="only a run that was started with --elastic can change its hosts; look: kit runs",
         host=door.host,
     )
