@@ -336,6 +336,8 @@ def test_a_driver_that_does_not_work_gets_no_second_one_beside_it(name: str) -> 
 def test_what_stays_of_a_removed_driver_is_none() -> None:
     rest = {"nvidia-kernel-common": "1", "nvidia-kernel-support": "1", "nvidia-tesla-535-kernel-support": "1"}
     assert packages(draft(facts(gpus_on_bus=1, packages=rest), areas=("driver",)).plan)
+    ubuntus = {"nvidia-kernel-common-580-server": "1", "nvidia-kernel-source-580-server": "1"}
+    assert packages(draft(facts(**UBUNTU, gpus_on_bus=1, packages=ubuntus), areas=("driver",)).plan)
 
 
 def test_a_module_that_dkms_could_not_build_without_headers_gets_them() -> None:
