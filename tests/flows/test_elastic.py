@@ -125,19 +125,28 @@ def test_a_new_host_gets_the_data_sets_of_the_run(
     assert hosts(cluster) == ["gpu1", "gpu2", "gpu3"]
 
 
-def test_a_run_that_is_not_elastic_gets_no_data_sets_for_nothing(
-    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("is_elastic", "says", "hint"),
+    [
+        (False, "stay the same: run 2.* is not elastic", "started with --elastic"),
+        (True, "gpu3 is cordoned: slow", "kit"),
+    ],
+)
+def test_a_host_that_a_run_cannot_have_gets_no_data_sets_for_nothing(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch, says: str, hint: str, *, is_elastic: bool
 ) -> None:
-    """kit staged all of its data on the new host, and only then said that the run cannot have it."""
+    """kit staged all data on the new host, and only then said that the run cannot have it."""
     staged: list[str] = []
     monkeypatch.setattr("kit.flows.data.stage.stage_missing", lambda *_: staged.append("images"))
     file = cluster.head.runs / elastic / "record.json"
     record = json.loads(file.read_text())
-    del record["elastic"]
-    file.write_text(json.dumps({**record, "options": {**record["options"], "data": ["images"]}}))
-    with pytest.raises(NotReadyError, match=f"the same: run {elastic} is not elastic") as refused:
+    kept = {name: value for name, value in record.items() if is_elastic or name != "elastic"}
+    file.write_text(json.dumps({**kept, "options": {**record["options"], "data": ["images"]}}))
+    if is_elastic:
+        cordon(cluster.context(), "gpu3", why="slow")
+    with pytest.raises(NotReadyError, match=says) as refused:
         add_hosts(cluster.context(), elastic, "gpu3")
-    assert "started with --elastic" in str(refused.value.hint)
+    assert hint in str(refused.value.hint)
     assert (staged, hosts(cluster)) == ([], ["gpu1", "gpu2"])
 
 

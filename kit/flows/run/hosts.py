@@ -67,7 +67,7 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
 def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Addition:
     """Return what can be added to the run, by what the head says now.
 
-    Raises if the run is not elastic, if it has these hosts, or if their slots are taken.
+    Raises if the run is not elastic or has these hosts, and if they are cordoned or their slots are taken.
     """
     living = runs_of(door.host, list(door.living))
     record = _chosen(context, living, run)
@@ -78,9 +78,11 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
     if not new:
         raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
     fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
+    # The head would refuse both, but only after data sets and code have gone to the hosts.
     if not isinstance(fields.get("elastic"), dict):
-        # The head would say so, but only after data sets and code have gone to the hosts.
         raise _unchanged(door, record, f"run {record.id} is not elastic")
+    if cordoned := {node.name: door.cordons[node.name] for node in new if door.cordons and node.name in door.cordons}:
+        raise past.refusal(len(cordoned), door, {"cordoned": cordoned})
     exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
     share = elastic.gpus_of_rank(fields)
     elastic.check_addresses(new)
