@@ -34,10 +34,14 @@ class Walk:
         self.help = False
         self.flags = by_flag(GLOBAL)
         self._before = ""
+        # All words, and how many of them were taken: an error may depend on what comes next.
+        self._all: Sequence[str] = ()
+        self._taken = 0
 
     def words(self, argv: Sequence[str]) -> Walk:
         """Take all words; an option at the end must have its value."""
-        for word in argv:
+        self._all = argv
+        for self._taken, word in enumerate(argv, start=1):
             self.word(word)
         if self.pending is not None:
             raise self._needs_value()
@@ -171,13 +175,18 @@ class Walk:
         )
 
     def _too_early(self, name: str) -> str | None:
-        """Return where to write an option of a verb that came before its verb. Of several verbs, show kit run."""
+        """Return where to write an option of a verb that came before its verb. Of several verbs, show yours, or run."""
         if self.verb is not None:
             return None
-        owners = [
-            verb.name for verb in VERBS if verb.words[: len(self.path)] == self.path and name in by_flag(verb.options)
-        ]
-        owner = "run" if "run" in owners else next(iter(owners), None)
+        owners = {
+            verb.words: verb.name
+            for verb in VERBS
+            if verb.words[: len(self.path)] == self.path and name in by_flag(verb.options)
+        }
+        ahead = self._all[self._taken :]
+        typed = ((*self.path, *ahead[begin:end]) for begin in range(len(ahead)) for end in (begin + 1, begin + 2))
+        owner = next((owners[words] for words in typed if words in owners), None)
+        owner = owner or ("run" if ("run",) in owners else next(iter(owners.values()), None))
         return f"write it after its verb, as in: kit {owner} {name}" if owner else None
 
     def _too_many(self, word: str) -> InputError:

@@ -161,13 +161,14 @@ class DownResult(Struct, frozen=True, kw_only=True):
 class DownPreview(Struct, frozen=True, kw_only=True):
     """What `kit down` would do with the runs of a cluster: delete them, or keep what they made.
 
-    `keeps_homes`: what jobs wrote to HOME stays.
+    `keeps_homes`: what jobs wrote to HOME stays. `unknown` are the hosts that did not say which runs they have.
     """
 
     cluster: str
     deletes: tuple[RunSize, ...]
     keeps: tuple[RunSize, ...]
     keeps_homes: bool
+    unknown: tuple[str, ...] = ()
 
 
 class FileResult(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from kit.flows.cluster.before import left_behind
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
 from kit.model.result import RunsResult
+from kit.model.results import Survey
 from kit.model.run import RunRecord
 from kit.remote.results import far
 from tests.fakes.fleet import Fleet
@@ -135,3 +136,9 @@ def test_no_host_left_or_nobody_knows(fleet: Fleet, reporter: Remembering) -> No
     fleet["gpu1"].faults.add("unreachable")
     assert left_behind(fleet.context(reporter, names=["gpu1", "gpu2"])) == ()
     assert reporter.warnings == []
+
+
+def test_the_preview_names_hosts_that_did_not_say_which_runs_they_have() -> None:
+    """kit said that the cluster has no runs."""
+    survey = Survey(folders={"gpu2": ()}, failures={"gpu1": UnreachableError("no SSH connection", host="gpu1")})
+    assert flow.preview("lab", survey, purge=False).unknown == ("gpu1",)

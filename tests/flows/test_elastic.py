@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and not shutil.which("sudo"), reason="needs root, or sudo without a password"
 )
 
-# It starts no rank. Its worlds are the hosts that it gets.
+# It starts no rank. Its worlds are the hosts that it gets, unless a file beside it says that no commit comes.
 PROGRAM = """#!%s
 import json, os, sys
 
@@ -42,6 +42,8 @@ for line in sys.stdin:
     value = json.loads(line)
     if value.get("stop"):
         break
+    if os.path.exists(__file__ + ".hold"):
+        continue
     now = world(value["hosts"])
     joined = [name for name, _ in now if name not in dict(before)]
     left = [name for name, _ in before if name not in dict(now)]
@@ -93,6 +95,15 @@ def test_hosts_come_to_a_run_and_leave_it(cluster: Cluster, elastic: str) -> Non
     assert "reset: gpu[1-2] left; 6 → 2 ranks; 1.5 s lost" in warned
 
 
+def test_a_host_that_was_dropped_by_mistake_stays(cluster: Cluster, elastic: str) -> None:
+    """Its ranks leave at the next commit, and until then, kit said that the run has this host already."""
+    (cluster.head.folder / "bin" / "kit-elastic.hold").touch()
+    drop_hosts(cluster.context(), elastic, "gpu2")
+    assert [place.get("leaving") for place in cluster.record(elastic)["places"]] == [None, True]
+    assert [place.node for place in add_hosts(cluster.context(), elastic, "gpu2").places] == ["gpu1", "gpu2"]
+    assert [place.get("leaving") for place in cluster.record(elastic)["places"]] == [None, None]
+
+
 def test_a_run_at_its_limit_says_that_no_rank_starts_on_a_new_host(cluster: Cluster, elastic: str) -> None:
     """It may hold the slots, for when other ranks leave."""
     file = cluster.head.runs / elastic / "record.json"
@@ -123,6 +134,31 @@ def test_a_new_host_gets_the_data_sets_of_the_run(
     add_hosts(cluster.context(), None, "gpu[2-3]")
     assert staged == [(("images",), ["gpu3"])]
     assert hosts(cluster) == ["gpu1", "gpu2", "gpu3"]
+
+
+@pytest.mark.parametrize(
+    ("is_elastic", "says", "hint"),
+    [
+        (False, "stay the same: run 2.* is not elastic", "started with --elastic"),
+        (True, "gpu3 is cordoned: slow", "kit"),
+    ],
+)
+def test_a_host_that_a_run_cannot_have_gets_no_data_sets_for_nothing(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch, says: str, hint: str, *, is_elastic: bool
+) -> None:
+    """kit staged all data on the new host, and only then said that the run cannot have it."""
+    staged: list[str] = []
+    monkeypatch.setattr("kit.flows.data.stage.stage_missing", lambda *_: staged.append("images"))
+    file = cluster.head.runs / elastic / "record.json"
+    record = json.loads(file.read_text())
+    kept = {name: value for name, value in record.items() if is_elastic or name != "elastic"}
+    file.write_text(json.dumps({**kept, "options": {**record["options"], "data": ["images"]}}))
+    if is_elastic:
+        cordon(cluster.context(), "gpu3", why="slow")
+    with pytest.raises(NotReadyError, match=says) as refused:
+        add_hosts(cluster.context(), elastic, "gpu3")
+    assert hint in str(refused.value.hint)
+    assert (staged, hosts(cluster)) == ([], ["gpu1", "gpu2"])
 
 
 def test_what_cannot_change(cluster: Cluster, elastic: str) -> None:

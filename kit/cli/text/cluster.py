@@ -44,6 +44,8 @@ def down_preview(value: DownPreview, *, width: int | None = None) -> str:
         lines.append(
             f"kit down deletes the records and logs of {others} {word(others)} without results ({size(logs)})."
         )
+    if value.unknown:
+        lines.append(f"kit does not know which runs are on {hosts(value.unknown)}.")
     if not lines:
         lines.append(f"Cluster {value.cluster} has no runs.")
     lines.append(f"kit down {'keeps' if value.keeps_homes else 'deletes'} what jobs wrote to HOME.")

@@ -34,7 +34,8 @@ def preview(cluster: str, survey: Survey, *, purge: bool) -> DownPreview:
     keeps, deletes = folders.split(survey)
     if purge:
         keeps, deletes = (), folders.sizes(survey)
-    return DownPreview(cluster=cluster, keeps=keeps, deletes=deletes, keeps_homes=not purge)
+    unknown = tuple(survey.failures)
+    return DownPreview(cluster=cluster, keeps=keeps, deletes=deletes, keeps_homes=not purge, unknown=unknown)
 
 
 def spare_runs(living: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kit.errors import InputError, NotReadyError
 from kit.model.lab import LabContainer, LabNetwork, LabObjects, LabSpec
+from kit.plan import labshape
 from kit.remote.lab.engine import LabEngine
 
 
@@ -31,16 +32,27 @@ def check_folder(name: str, folder: Path, network: LabNetwork | None) -> None:
 
 
 def running_host(name: str, host: str, existing: LabObjects, *, lacks: str, options: str = "") -> LabContainer:
-    """Return a host that runs. Raises InputError if the lab has no such host, and NotReadyError if it does not run."""
+    """Return a host that runs. Raises InputError if the lab has no such host, and NotReadyError if it does not run.
+
+    `options` are those of a lab to make, for the hint where there is none.
+    """
     container = next((container for container in existing.containers if container.host == host), None)
     if existing.containers and container is None:
         known = ", ".join(container.host for container in existing.containers)
         raise InputError(f"the lab '{name}' has no host '{host}'", hint=f"It has: {known}.")
     if container is None or container.state != "running":
         what = f"{host} does not run" if container else "there is no such lab"
-        raise NotReadyError(f"the lab '{name}' has {lacks}: {what}", hint=f"Start it: {up_command(name)}{options}")
+        start = start_command(name, existing) + ("" if existing.network else options)
+        raise NotReadyError(f"the lab '{name}' has {lacks}: {what}", hint=f"Start it: {start}")
     return container
 
 
-def up_command(name: str) -> str:
-    return "kit lab up" if name == LabSpec().name else f"kit lab up --name {shlex.quote(name)}"
+def up_command(name: str, shape: str = "") -> str:
+    """Return the command that makes a lab, or that starts the one of this shape."""
+    command = "kit lab up" if name == LabSpec().name else f"kit lab up --name {shlex.quote(name)}"
+    return f"{command} {labshape.options(shape) or ''}".strip()
+
+
+def start_command(name: str, existing: LabObjects) -> str:
+    """Return the command that starts an existing lab: without the options that made it, kit would refuse."""
+    return up_command(name, existing.network.shape if existing.network else "")

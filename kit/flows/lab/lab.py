@@ -12,7 +12,7 @@ from pathlib import Path
 from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Reporter, Warned
 from kit.flows.image.base import Consent
-from kit.flows.lab.existing import check_folder, open_engine, running_host, up_command
+from kit.flows.lab.existing import check_folder, open_engine, running_host, start_command, up_command
 from kit.flows.lab.make import make
 from kit.model.lab import (
     LabGpus,
@@ -93,7 +93,7 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
                 _remove(engine, spec.name, folder)
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(
-                    "the lab was not finished", hint=f"Run it again: {_command(spec.name, spec.shape)}"
+                    "the lab was not finished", hint=f"Run it again: {up_command(spec.name, spec.shape)}"
                 ) from error
             raise
         return _status(spec.name, folder, engine.find(spec.name), changed=True)
@@ -119,7 +119,8 @@ def lab_link_rate(rate: str, name: str = "lab", *, folder: Path) -> LabStatus:
         if not existing.containers or stopped:
             what = f"{stopped[0]} does not run" if stopped else "there is no such lab"
             raise NotReadyError(
-                f"the links of the lab '{name}' cannot be limited: {what}", hint=f"Start it: {up_command(name)}"
+                f"the links of the lab '{name}' cannot be limited: {what}",
+                hint=f"Start it: {start_command(name, existing)}",
             )
         labels = plan.helper_labels(existing)
         nics = 1 + len(existing.more_nics)
@@ -204,11 +205,7 @@ def _check_same(spec: LabSpec, folder: Path, existing: LabObjects) -> None:
 
 def _same(name: str, shape: str) -> str:
     """Return how to complete or start the existing lab, which the hint begins with."""
-    return "" if labshape.options(shape) is None else f"Start or complete it: {_command(name, shape)}. "
-
-
-def _command(name: str, shape: str) -> str:
-    return f"{up_command(name)} {labshape.options(shape) or ''}".strip()
+    return "" if labshape.options(shape) is None else f"Start or complete it: {up_command(name, shape)}. "
 
 
 def _down(name: str) -> str:

@@ -18,6 +18,7 @@ from kit.flows.run.ready import node_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.run import RunRecord
+from kit.model.values import asdict
 from kit.plan.cluster.record import from_text
 from kit.plan.run import elastic, leases
 from kit.plan.run.cores import EXCLUSIVE
@@ -26,7 +27,10 @@ from kit.remote.run.door import Door
 
 
 class _Addition(NamedTuple):
-    """Hosts that can come to a run: `fields` are those of its record, and `places` what it gets on its `new` nodes."""
+    """Hosts that can come to a run: `fields` are those of its record, and `places` what it gets.
+
+    `new` are the nodes that it does not have. On others it has a place, from which its ranks are to leave.
+    """
 
     record: RunRecord
     fields: Mapping[str, Any]
@@ -43,18 +47,18 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
     door = open_door(context)
     try:
         addition = _addition(context, door, run, hosts)
-        if addition.record.data and _staged(context, addition.record, addition.new):
+        if addition.new and addition.record.data and _staged(context, addition.record, addition.new):
             # That may have taken minutes, and what the head said of its runs is out of date.
             door.close()
             door = open_door(context)
             addition = _addition(context, door, addition.record.id, hosts)
         record, new = addition.record, addition.new
         code = dict(addition.fields.get("code") or {})
-        if code.get("digest"):
+        if new and code.get("digest"):
             Stored(record.id, code).bring(context, door, addition.cluster, new, ask=True)
         changed = _change(door, record, add=addition.places, drop=[])
         most = elastic.limit_reached(addition.fields)
-        if most is not None:
+        if new and most is not None:
             names = ",".join(new)
             text = f"run {record.id} has --max-np {most}: no rank starts on {names} until other ranks leave"
             hint = f"the run holds these slots meanwhile; to give them back: kit hosts drop {names}"
@@ -65,16 +69,26 @@ def add_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
 
 
 def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Addition:
-    """Return what can be added to the run, by what the head says now. Raises if nothing can, or if slots are taken."""
+    """Return what can be added to the run, by what the head says now.
+
+    Raises if the run is not elastic or has these hosts, and if they are cordoned or their slots are taken.
+    """
     living = runs_of(door.host, list(door.living))
     record = _chosen(context, living, run)
     cluster = from_text(door.record)
     there = {place.node for place in record.places}
     nodes = [_node_of(host, cluster) for host in select_hosts(context.inventory, hosts).hosts]
     new = [node for node in nodes if node.name not in there]
-    if not new:
-        raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
     fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
+    leaving = {place.get("node") for place in fields.get("places") or () if place.get("leaving")}
+    back = [place for place in record.places if place.node in leaving & {node.name for node in nodes}]
+    if not new and not back:
+        raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
+    # The head would refuse both, but only after data sets and code have gone to the hosts.
+    if not isinstance(fields.get("elastic"), dict):
+        raise _unchanged(door, record, f"run {record.id} is not elastic")
+    if cordoned := {node.name: door.cordons[node.name] for node in new if door.cordons and node.name in door.cordons}:
+        raise past.refusal(len(cordoned), door, {"cordoned": cordoned})
     exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
     share = elastic.gpus_of_rank(fields)
     elastic.check_addresses(new)
@@ -82,6 +96,7 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
     free = leases.places_on(new, living, share)
     places = elastic.words(context.spec, new, free, exclusive=exclusive, cpus=record.cpus)
     _check_words(door, places)
+    places += [asdict(place) for place in back]
     return _Addition(record, fields, cluster, [node.name for node in new], places)
 
 
@@ -146,8 +161,12 @@ def _change(door: Door, run: RunRecord, *, add: Sequence[Mapping[str, Any]], dro
     if "over" in answer or "missing" in answer:
         raise NotReadyError(f"run {run.id} has ended", hint=f"look at it: kit runs show {run.id}")
     why = answer.get("failed")
-    raise NotReadyError(
-        f"the hosts of run {run.id} stay the same: {why if isinstance(why, str) else 'its launcher gave no reason'}",
+    raise _unchanged(door, run, why if isinstance(why, str) else "its launcher gave no reason")
+
+
+def _unchanged(door: Door, run: RunRecord, why: str) -> NotReadyError:
+    return NotReadyError(
+        f"the hosts of run {run.id} stay the same: {why}",
         hint="only a run that was started with --elastic can change its hosts; look: kit runs",
         host=door.host,
     )

@@ -142,7 +142,7 @@ def launch_plan(
     `in_terminal`: the command gets a terminal, so rank 0 only holds the slot (images/lib/kitrun/terminal.py).
 
     With `torchrun`, mpirun starts one torchrun on each host, and torchrun starts the ranks there. With `elastic`, no
-    mpirun will start the ranks (kit.plan.run.elastic).
+    mpirun will start the ranks (kit.plan.run.elastic), and nobody reads its arguments in kit.yaml.
 
     With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
@@ -181,7 +181,7 @@ def launch_plan(
     variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
     for name in (*variables, *(f for f in (*supervisors, *forward) if f not in variables)):
         argv += ["-x", name]
-    argv += [*spec.mpi.args, *wrapper, *(terminal.HOLD if in_terminal else command)]
+    argv += [*(() if elastic else spec.mpi.args), *wrapper, *(terminal.HOLD if in_terminal else command)]
     return LaunchPlan(
         run_id=run_id,
         placement=placement,

@@ -10,12 +10,12 @@ from kit.model.secret import Secret
 from kit.model.setup.facts import SetupFacts, Source
 from kit.model.setup.paths import NON_FREE_SOURCES
 from kit.model.setup.result import Remark
-from kit.plan.setup.gpu_ids import is_blackwell, needs_open
+from kit.plan.setup.gpu_ids import least_branch, needs_open
 from kit.plan.setup.packages import major
 
 _PROGRAMS = ("nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
-# The branch of each release. Blackwell needs 570 or newer.
-_BRANCHES: Mapping[tuple[int, ...], str] = {(11,): "470", (12,): "535", (13,): "550"}
+# The branch of each release.
+_BRANCHES: Mapping[tuple[int, ...], int] = {(11,): 470, (12,): 535, (13,): 550}
 _STABLE = ("stable", "oldstable", "oldoldstable")
 _TESTING = ("testing", "unstable", "sid")
 _DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")
@@ -26,10 +26,10 @@ def packages_of(facts: SetupFacts) -> tuple[str, ...]:
 
     Raises StepError if the driver of this release does not know its GPUs.
     """
-    branch = _BRANCHES.get(major(facts.version)[:1])
-    if branch and is_blackwell(facts):
+    branch, least = _BRANCHES.get(major(facts.version)[:1]), least_branch(facts)
+    if branch and branch < least:
         raise StepError(
-            f"its GPUs need NVIDIA's driver 570 or newer, and {facts.name} has {branch}",
+            f"its GPUs need NVIDIA's driver {least} or newer, and {facts.name} has {branch}",
             hint="install the driver of NVIDIA's own repository with the open modules, by hand, then: kit setup",
             host=facts.host.name,
         )

@@ -21,10 +21,11 @@ from kit.plan.setup.part import Part
 _PROGRAMS = ("nvidia-utils", "nvidia-smi", "nvidia-driver")
 # Packages that have the modules of the kernel, or their source. Debian has four kinds: nvidia-kernel-dkms,
 # nvidia-open-kernel-dkms, nvidia-tesla-535-kernel-dkms and nvidia-legacy-390xx-kernel-dkms, and apt installs one
-# beside another. Those with -support and -common stay behind if somebody removes the modules.
+# beside another. Those with -support and -common, on Ubuntu nvidia-kernel-common-580 and nvidia-kernel-source-580, stay
+# behind if somebody removes the modules.
 _BRINGS_MODULES = re.compile(
     r"linux-modules-nvidia-|nvidia-(?:dkms|headless)-"
-    r"|nvidia-(?:open-|tesla-(?:[0-9]+-)?|legacy-[0-9]+xx-)?(?:driver|kernel-(?!common$|support$))"
+    r"|nvidia-(?:open-|tesla-(?:[0-9]+-)?|legacy-[0-9]+xx-)?(?:driver|kernel-(?!common$|support$|(?:common|source)-[0-9]))"
 )
 _HOLD = """// Made by kit setup. A driver that is replaced while it is loaded fails the next start of a container:
 // "Driver/library version mismatch". Upgrade it by hand: apt-get install, then a reboot.

@@ -134,6 +134,9 @@ WRONG = [
     # An option of a verb, before the verb.
     ("--np 4 run hostname", "no option --np", "write it after its verb, as in: kit run --np"),
     ("-np 4 run hostname", "no option -np", "write it after its verb, as in: kit run -np"),
+    ("--dry-run deploy", "no option --dry-run", "write it after its verb, as in: kit deploy --dry-run"),
+    ("--dry-run data stage", "no option --dry-run", "write it after its verb, as in: kit data stage --dry-run"),
+    ("--dry-run run -- deploy", "no option --dry-run", "write it after its verb, as in: kit run --dry-run"),
     ("--minutes 10 tune", "no option --minutes", "write it after its verb, as in: kit tune --minutes"),
     ("lab --slots 2 up", "no option --slots", "write it after its verb, as in: kit lab up --slots"),
     ("lab --hosts 2 up", "--hosts before kit lab up means: Read this hosts file", "as in: kit lab up --hosts"),

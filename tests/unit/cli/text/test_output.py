@@ -235,6 +235,8 @@ def test_results_as_text() -> None:
     )
     before = DownPreview(cluster="kit", deletes=(), keeps=(), keeps_homes=True)
     assert render.down_preview(before) == "Cluster kit has no runs.\nkit down keeps what jobs wrote to HOME."
+    unknown = replace(before, unknown=("gpu1", "gpu2"))
+    assert render.down_preview(unknown).splitlines()[0] == "kit does not know which runs are on 2 hosts: gpu[1-2]."
     purge = DownPreview(cluster="kit", deletes=(), keeps=(), keeps_homes=False)
     assert render.down_preview(purge) == "Cluster kit has no runs.\nkit down deletes what jobs wrote to HOME."
     nothing = DownResult(cluster="kit", removed={"gpu1": ()})

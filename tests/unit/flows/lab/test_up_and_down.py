@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kit.cli.text.lab import lab_removed
-from kit.errors import InputError, Interrupted, KitError
+from kit.errors import InputError, Interrupted, KitError, NotReadyError
 from kit.events import Event
 from kit.flows.lab import lab as flow
-from kit.model.lab import LabNetwork, LabObjects, LabSpec
+from kit.model.lab import LabContainer, LabNetwork, LabObjects, LabSpec
 from kit.remote.lab import access
 
 
@@ -64,6 +64,23 @@ def test_up_without_options_says_how_the_lab_was_made(engine: Engine, tmp_path: 
     assert str(caught.value.hint).startswith(
         "Start or complete it: kit lab up --name mine --hosts 2. Take it down first"
     )
+
+
+def test_other_verbs_name_the_command_that_starts_this_lab(engine: Engine, tmp_path: Path) -> None:
+    """kit lab up alone refuses a lab that --hosts 2 made."""
+    stopped = LabContainer(id="1", host="gpu1", address="10.213.9.2", state="exited")
+    engine.existing = LabObjects(network=network(LabSpec(hosts=2), tmp_path), containers=(stopped,))
+    for verb in (
+        lambda: flow.lab_link_rate("200mbit", folder=tmp_path),
+        lambda: flow.lab_gpu("gpu1", folder=tmp_path),
+    ):
+        with pytest.raises(NotReadyError, match="gpu1 does not run") as caught:
+            verb()
+        assert caught.value.hint == "Start it: kit lab up --hosts 2"
+    engine.existing = LabObjects()
+    with pytest.raises(NotReadyError, match="there is no such lab") as caught:
+        flow.lab_gpu("gpu1", folder=tmp_path)
+    assert caught.value.hint == "Start it: kit lab up --gpus 2"
 
 
 @pytest.mark.parametrize("begun", [True, False])

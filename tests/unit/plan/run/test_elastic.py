@@ -116,6 +116,16 @@ def test_settings_that_only_mpirun_has_are_named() -> None:
     assert "mpi.args" in str(elastic.ignored(ClusterSpec(mpi=MpiSpec(args=("--mca", "btl", "tcp")))))
 
 
+def test_they_have_no_effect_as_kit_says() -> None:
+    """Ranks started in the folder that mpi.args named for mpirun, and got the variables that it named."""
+    spec = ClusterSpec(mpi=MpiSpec(args=("--wdir", "/data", "-x", "NCCL_DEBUG")))
+    placement = Placement(nodes=(node(1),), counts=(1,))
+    plan = launch_plan(
+        run_id="r", spec=spec, placement=placement, network=None, command=COMMAND, env={}, elastic=True
+    )  # fmt: skip
+    assert not {"--wdir", "/data", "NCCL_DEBUG"} & {*elastic.as_elastic(plan, node(1), 1, None).argv}
+
+
 def test_ranks_cannot_meet_at_an_ipv6_address() -> None:
     placement = Placement(nodes=(node(1),), counts=(1,))
     plan = launch_plan(run_id="r", spec=ClusterSpec(), placement=placement, network=None, command=COMMAND, env={})

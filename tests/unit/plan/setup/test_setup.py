@@ -307,6 +307,13 @@ def test_a_gpu_that_debians_driver_does_not_know_gets_no_driver() -> None:
     assert "need NVIDIA's driver 570 or newer, and Debian GNU/Linux 13 (trixie) has 550" in problem(
         facts(**blackwell), "driver"
     )
+    bullseye: dict[str, Any] = {**BOOKWORM, "version": "11", "codename": "bullseye", "name": "Debian 11"}
+    bullseye["sources"] = (source("http://deb.example/debian", "bullseye"),)
+    for device in (0x2330, 0x2342, 0x27B8):
+        newer = facts(**bullseye, gpus_on_bus=2, gpu_ids=(0x20B2, device))
+        assert "need NVIDIA's driver 525 or newer, and Debian 11 has 470" in problem(newer, "driver")
+    # An A100 and an A10.
+    assert packages(draft(facts(**bullseye, gpus_on_bus=2, gpu_ids=(0x20B2, 0x2236)), areas=("driver",)).plan)
     # Testing has no version, and its driver changes.
     testing = {"version": "", "codename": "forky", "sources": (source("http://deb.example/debian", "forky"),)}
     plan = draft(facts(**{**testing, **blackwell}), areas=("driver",)).plan
@@ -336,6 +343,8 @@ def test_a_driver_that_does_not_work_gets_no_second_one_beside_it(name: str) -> 
 def test_what_stays_of_a_removed_driver_is_none() -> None:
     rest = {"nvidia-kernel-common": "1", "nvidia-kernel-support": "1", "nvidia-tesla-535-kernel-support": "1"}
     assert packages(draft(facts(gpus_on_bus=1, packages=rest), areas=("driver",)).plan)
+    ubuntus = {"nvidia-kernel-common-580-server": "1", "nvidia-kernel-source-580-server": "1"}
+    assert packages(draft(facts(**UBUNTU, gpus_on_bus=1, packages=ubuntus), areas=("driver",)).plan)
 
 
 def test_a_module_that_dkms_could_not_build_without_headers_gets_them() -> None:
