@@ -300,9 +300,23 @@ def holder_of(record: Mapping[str, Any], view: View) -> order.Holder:
         if len(numbers) != count:
             # slots= has changed: what the run holds is not a number of today's slots.
             slots[host].update(numbers)
-    limit = record.get("limit")
-    ends = record["started"] + limit if isinstance(limit, (int, float)) else None
+    ends = end_of(record, time.time(), time.monotonic())
     return order.Holder(str(record["id"]), {host: frozenset(numbers) for host, numbers in slots.items()}, ends)
+
+
+def end_of(record: Mapping[str, Any], now: float, monotonic: float) -> Optional[float]:
+    """Return when its limit ends a living run, in the seconds of `now`, or None. `monotonic` is that clock's `now`.
+
+    The supervisor counts by the monotonic clock. If somebody has set the other one since the start, the end moves, too.
+    """
+    limit, began = record.get("limit"), record.get("monotonic")
+    if not isinstance(limit, (int, float)):
+        return None
+    ends = float(record["started"] + limit)
+    if isinstance(began, (int, float)):
+        # Whole seconds: the two reads of the clocks are not at once, and what the line plans must not change each time.
+        ends += round((now - monotonic) - (record["started"] - began))
+    return ends
 
 
 def waiting_of(entry: Mapping[str, Any]) -> order.Waiting:

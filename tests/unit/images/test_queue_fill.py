@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -127,6 +128,30 @@ def test_slots_of_another_division_of_a_host_hold_all_of_it() -> None:
     places = [{"node": name, "slots": [0], "of": 2} for name in hosts]
     holder = keeper.holder_of({"id": "r1", "started": 0.0, "places": places}, view)
     assert holder.slots == {"gpu1": frozenset(range(4)), "gpu2": frozenset([0])}
+
+
+@pytest.mark.parametrize("step", [0.0, 0.3, 7200.0, -7200.0])
+def test_the_end_of_a_run_moves_with_a_clock_that_is_set(step: float) -> None:
+    """The supervisor ends it 3,600 s after its start, whatever the clock says then."""
+    record = {"started": 1_000_000.0, "monotonic": 500.0, "limit": 3600.0}
+    now = 1_000_000.0 + 600 + step
+    assert keeper.end_of(record, now, 1100.0) == 1_003_600.0 + round(step)
+    # A short run goes ahead only if the slots are needed later, by this same clock.
+    ends = keeper.end_of(record, now, 1100.0)
+    first = keeper.order.Reservation("first", {"gpu1": frozenset([0])}, ends, ("holder",))
+    assert [keeper.order.in_time(limit, first, now) for limit in (2999.0, 3001.0)] == [True, False]
+
+
+def test_the_end_of_a_run_without_a_limit_or_of_an_older_image() -> None:
+    assert keeper.end_of({"started": 100.0, "monotonic": 5.0}, 200.0, 105.0) is None
+    assert keeper.end_of({"started": 100.0, "limit": 60}, 9999.0, 105.0) == 160.0
+
+
+def test_a_record_has_both_clocks() -> None:
+    before = time.monotonic()
+    record = keeper.begin.record_of("r1", {"info": {}, "places": [], "helpers": [], "policy": {"timeout": 60}})
+    assert before <= record["monotonic"] <= time.monotonic()
+    assert record["started"] > 1e9
 
 
 def view_of(
