@@ -7,7 +7,7 @@ import os
 import time
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from tests.fakes import launcher
 fill: Any = launcher.load("kitqueue.fill")
 keeper: Any = launcher.load("kitqueue.keeper")
 line: Any = launcher.load("kitqueue.line")
+nodes: Any = launcher.load("kitrun.nodes")
 
 NODES = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), min_size=1, max_size=4)
 
@@ -152,6 +153,27 @@ def test_a_record_has_both_clocks() -> None:
     record = keeper.begin.record_of("r1", {"info": {}, "places": [], "helpers": [], "policy": {"timeout": 60}})
     assert before <= record["monotonic"] <= time.monotonic()
     assert record["started"] > 1e9
+
+
+@pytest.mark.parametrize(("up_s", "starts"), [(30.0, []), (61.0, ["r1"])])
+def test_slots_of_a_lost_run_are_free_when_its_ranks_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up_s: float, starts: list[str]
+) -> None:
+    """The head's VM lost its power, and started again before the other nodes noticed. `up_s`: since it started."""
+    places = [{"node": "gpu1", "slots": [0, 1], "of": 2}]
+    for number, ending in enumerate(({"exit_code": 0}, None)):
+        run = keeper.store.Run(f"lost{number}", str(tmp_path))
+        os.close(run.create({"id": run.id, "started": 1.0, "places": places}))
+        if ending:
+            run.finish(ending)
+    view = view_of(tmp_path, {"slots": 2, "gpus": 0}, waiting(2), waiting(2))
+    assert keeper.RANKS_S > nodes.LOST_S
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: up_s, time=time.time))
+    mine = keeper.Keeper(str(tmp_path), str(tmp_path / "cluster.json"))
+    made = mine._decided(view, mine._holding())
+    assert [start.id for start in made.starts] == starts
+    # Nobody holds slots of a run that has ended.
+    assert starts or made.reasons["r1"].ids == ("lost1",)
 
 
 def view_of(
