@@ -17,6 +17,9 @@ from kitqueue import fill, forecast, line, order, probe, state, words
 TICK_S = 1.0
 # How long a host that did not answer is left out.
 OUT_S = 30.0
+# How long after the head's VM has started its lost runs may still have ranks on other nodes. If its power was cut, the
+# guards there see nothing of that, and wait (kitrun.guard.LOST_S). Then they end the ranks.
+RANKS_S = 60.0
 # What people may see is written this often, even if nothing changes.
 WRITE_S = 10.0
 
@@ -94,7 +97,7 @@ class Keeper:
     def look(self) -> bool:
         """Start the runs whose turn it is. Return whether others wait that may start by themselves."""
         view = self._view()
-        made = self._decided(view, leases.living(self.root))
+        made = self._decided(view, self._holding())
         planned = made.starts
         if not self._answer(planned, view):
             # Without the hosts that do not answer, the next look decides again.
@@ -104,10 +107,18 @@ class Keeper:
             with leases.starting(self.root):
                 # Other runs may have taken the slots meanwhile, and people may have changed the line.
                 view = self._view()
-                made = self._decided(view, leases.living(self.root))
+                made = self._decided(view, self._holding())
                 begun = {start.id for start in made.starts if start in planned and self._start(start, view)}
         self._tell(made, view)
         return line.hopeful([entry for run_id, entry in view.entries.items() if run_id not in begun], self._known)
+
+    def _holding(self) -> List[store.Record]:
+        """Return the records of the runs that hold slots."""
+        living = leases.living(self.root)
+        # This clock begins with the VM.
+        if time.monotonic() < RANKS_S:
+            living += [record for record in map(_lost, store.runs(self.root)) if record]
+        return living
 
     def _view(self) -> View:
         entries = {entry["id"]: entry for entry in line.entries(self.root, self._cache)}
@@ -240,7 +251,7 @@ class Keeper:
         """Write what people may see."""
         new = state.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
         reasons = new["reasons"]
-        living = [holder_of(record, view) for record in leases.living(self.root)]
+        living = [holder_of(record, view) for record in self._holding()]
         fixed = {"ended": self._known.get("ended") or {}, "reserved": made.reservation}
         for run_id, at in self._forecast.about(time.time(), view.hosts, living, view.waiting, **fixed).items():
             if run_id in reasons:
@@ -254,6 +265,11 @@ class Keeper:
         if changed or abs(now - self._written) > WRITE_S:
             line.write_state(self._known, self.root)
             self._written = now
+
+
+def _lost(run: store.Run) -> Optional[store.Record]:
+    """Return the record of a run of which nobody noted the end, and that has no supervisor."""
+    return run.record if not run.watched and run.ending is None else None
 
 
 def with_a_slot_for_each_gpu(run: order.Waiting, nodes: fill.Nodes) -> order.Waiting:
@@ -300,9 +316,23 @@ def holder_of(record: Mapping[str, Any], view: View) -> order.Holder:
         if len(numbers) != count:
             # slots= has changed: what the run holds is not a number of today's slots.
             slots[host].update(numbers)
-    limit = record.get("limit")
-    ends = record["started"] + limit if isinstance(limit, (int, float)) else None
+    ends = end_of(record, time.time(), time.monotonic())
     return order.Holder(str(record["id"]), {host: frozenset(numbers) for host, numbers in slots.items()}, ends)
+
+
+def end_of(record: Mapping[str, Any], now: float, monotonic: float) -> Optional[float]:
+    """Return when its limit ends a living run, in the seconds of `now`, or None. `monotonic` is that clock's `now`.
+
+    The supervisor counts by the monotonic clock. If somebody has set the other one since the start, the end moves, too.
+    """
+    limit, began = record.get("limit"), record.get("monotonic")
+    if not isinstance(limit, (int, float)):
+        return None
+    ends = float(record["started"] + limit)
+    if isinstance(began, (int, float)):
+        # Whole seconds: the two reads of the clocks are not at once, and what the line plans must not change each time.
+        ends += round((now - monotonic) - (record["started"] - began))
+    return ends
 
 
 def waiting_of(entry: Mapping[str, Any]) -> order.Waiting:

@@ -147,16 +147,7 @@ def _write_for_good(path: str, value: object) -> None:
         with contextlib.suppress(OSError):
             os.unlink(path + ".new")
         raise
-    _keep_folder(path)
-
-
-def _keep_folder(path: str) -> None:
-    """Let what became of the file's name outlive a power cut. Raises OSError."""
-    above = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(above)
-    finally:
-        os.close(above)
+    store.to_disk(os.path.dirname(path))
 
 
 def remove(run_id: str, root: Optional[str] = None) -> bool:
@@ -212,4 +203,4 @@ def write_cordons(value: Mapping[str, Any], root: Optional[str] = None) -> None:
         return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    _keep_folder(path)
+    store.to_disk(os.path.dirname(path))

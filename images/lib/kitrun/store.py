@@ -64,9 +64,11 @@ class Run:
         """Make the folder and write the record. Return the lock's descriptor; closing it releases the lock.
 
         The difference of the code, which may be long, gets a file: every connection reads the records of living runs.
-        Raises OSError, and leaves nothing, if the disk is full.
+        Raises OSError, and leaves nothing, if the disk is full. The caller holds `leases.starting`.
         """
-        os.makedirs(self.folder, mode=0o700)
+        # Without a record, it is from a start that ended in the middle, perhaps with the machine. A run in line tries
+        # again with the same id.
+        os.makedirs(self.folder, mode=0o700, exist_ok=not self.exists)
         lock = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -128,6 +130,12 @@ class Run:
             os.rename(self.path("end.reserved"), self.path("end.json"))
         with contextlib.suppress(OSError):
             os.unlink(self.path("stop.reserved"))
+
+    def to_disk(self) -> None:
+        """Let its record, and how it ended, outlive a power cut. This may take long: older bytes go first."""
+        for name in ("record.json", "end.json", "."):
+            with contextlib.suppress(OSError):
+                to_disk(self.path(name))
 
     @property
     def watched(self) -> bool:
@@ -284,6 +292,15 @@ def write(path: str, value: object, *, at: Optional[int] = None) -> None:
     if at is not None:
         os.utime(path + ".new", ns=(at, at))
     os.rename(path + ".new", path)
+
+
+def to_disk(path: str) -> None:
+    """Let the bytes of a file, or the names in a folder, outlive a power cut. Raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def read(path: str) -> Optional[Record]:

@@ -8,6 +8,7 @@ decides.
 import contextlib
 import os
 import signal
+import threading
 import time
 from typing import Any, Dict, Mapping, Optional, Sequence, Set, Type
 
@@ -20,12 +21,15 @@ CLEAN_S = 10.0
 # How long they have to report which runs have files there. Without an answer, a record stays.
 KEPT_S = 3.0
 PAUSE_TICK_S = 0.1
+# How long a supervisor whose run is over waits for the disk.
+DISK_S = 10.0
 KEEP_S, KEEP = 30 * 86400, 200
 
 
 def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
     """Run it to its end, with as many attempts as its policy allows, and write how it ended."""
     log = store.Log(run.path("log"))
+    to_disk(run)
     policy = request["policy"]
     launch = launch_of(request)
     began = time.monotonic()
@@ -67,9 +71,21 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         code.doubt(os.path.dirname(run.folder))
     run.forget_stdin()
     run.finish(ending_of(attempt, failure, log.lost, recorder.summary()))
+    written = to_disk(run)
     prune(run, attempt, policy)
     leave_nodes(run, attempt, good=good, clean=bool(policy.get("clean", True)))
     attempt.close()
+    if written.is_alive():
+        written.join(DISK_S)
+
+
+def to_disk(run: store.Run) -> threading.Thread:
+    """Let the run's files outlive a power cut. Neither its ranks nor its guards wait for a busy disk."""
+    thread = threading.Thread(target=run.to_disk, daemon=True)
+    # If the node may have no more threads, the disk gets them when the kernel writes them.
+    with contextlib.suppress(RuntimeError):
+        thread.start()
+    return thread
 
 
 def leave_nodes(run: store.Run, attempt: Attempt, *, good: bool, clean: bool) -> None:

@@ -85,11 +85,13 @@ def gpu_engine(lines: Sequence[str], info: Info) -> GpuEngine:
     for line in lines:
         name, _, value = line.partition(" ")
         facts.setdefault(name, word(value))
-    started, changed = _time(facts.get("started")), _time(facts.get("hook_changed"))
+    started, changed, now = (_time(facts.get(fact)) for fact in ("started", "hook_changed", "now"))
+    # A time that is still to come is from a clock that was wrong then.
+    wrong = bool(now) and changed > now + _CLOCK_S
     folders = {_folder(path) for path in info.CDISpecDirs or ()}
     return GpuEngine(
         hook=facts.get("hook", ""),
-        hook_newer=bool(started) and changed > started + _CLOCK_S,
+        hook_newer=bool(started) and changed > started + _CLOCK_S and not wrong,
         runtime=facts.get("runtime", ""),
         snap=facts.get("program", "").startswith(_SNAP) or (info.DockerRootDir or "").startswith(_SNAP),
         cdi_enabled=bool(folders),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kit.remote.machine.assets import images_dir
 
-# Prefixes of scripts: shell functions that find this VM's node, remove a container or a mount, or change a member of a
-# swarm; and a script that another one continues.
+# Prefixes of scripts: shell functions that find this VM's node, remove a container or a mount, change a member of a
+# swarm, or print how long this VM has been up; and a script that another one continues.
 _BEFORE = {
     "read_runs": "node_name",
     "observe": "read_runs",
@@ -22,7 +22,7 @@ _BEFORE = {
     "load": "read_runs",
     "node": "node_name",
     "node_terminal": "node_name",
-    "wait_sshd": "node_name",
+    "wait_sshd": "node_name clock",
     "data_node": "node_name stores",
     "data_order": "stores",
     "data_remove": "stores data_places",
@@ -34,7 +34,10 @@ _BEFORE = {
     "remove_node": "remove_container",
     "probe_clean": "remove_container",
     "swarm_nodes": "update_node",
-    "swarm_remove": "update_node",
+    "swarm_join": "clock",
+    "swarm_remove": "update_node clock",
+    "remove_container": "clock",
+    "end_exec": "clock",
 }
 _AFTER = {"look": "ranks", "node_terminal": "node"}
 # Scripts that a script may run, each in a variable such as end_exec_program.

@@ -23,8 +23,8 @@ known=' '
 count=0
 for sign in TERM KILL; do
   # 5 s for the command to end by itself, then 5 s for the kernel.
-  end=$(($(date +%s) + 5))
-  while [ "$(date +%s)" -le "$end" ]; do
+  end=$(($(uptime_s) + 5))
+  while [ "$(uptime_s)" -le "$end" ]; do
     # In this order: a command that starts in between is seen.
     soon=
     starts "$1" && soon=yes

@@ -35,6 +35,7 @@ if [ -n "$hook" ]; then
   echo "hook $hook"
   # A link may be newer than its target.
   echo "hook_changed $({ stat -c %Z "$root$hook"; stat -L -c %Z "$root$hook"; } 2>/dev/null | sort -n | tail -n 1)"
+  echo "now $(date +%s)"
 fi
 echo "runtime $(found nvidia-container-runtime)"
 # Only the lines of CDI files that matter: a file has a line for each library of the driver.

@@ -1,6 +1,6 @@
 # A prefix for other scripts: remove_container ID. If Swarm is removing it, too, this waits until it is gone.
 remove_container() {
-  patience=$(($(date +%s) + 60))
+  patience=$(($(uptime_s) + 60))
   while :; do
     said=$(docker rm --force --volumes "$1" 2>&1) && return 0
     case $said in
@@ -9,7 +9,7 @@ remove_container() {
       *'did not receive an exit event'* | *'resource busy'*) ;;
       *) break ;;
     esac
-    [ "$(date +%s)" -le "$patience" ] || break
+    [ "$(uptime_s)" -le "$patience" ] || break
     sleep 0.4
   done
   printf '%s\n' "$said" >&2

@@ -35,8 +35,8 @@ if ! said=$(join "$@" 2>&1); then
   came=
   case $said in
     *'continue in the background'*)
-      end=$(($(date +%s) + 40))
-      while [ "$(state)" = pending ] && [ "$(date +%s)" -le "$end" ]; do sleep 0.5; done
+      end=$(($(uptime_s) + 40))
+      while [ "$(state)" = pending ] && [ "$(uptime_s)" -le "$end" ]; do sleep 0.5; done
       if [ "$(state)" = active ]; then came=yes; fi
       ;;
   esac

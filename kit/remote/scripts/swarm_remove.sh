@@ -22,9 +22,9 @@ if [ "$1" != true ]; then
   [ "$1 $2" = 'false active' ] || exit 0
   shift 3
   # A host that left the cluster runs no task of it. Its last task may need 10 s to end.
-  end=$(($(date +%s) + 15))
+  end=$(($(uptime_s) + 15))
   while [ -n "$(docker ps --quiet --filter "label=kit.cluster=$cluster" --filter label=com.docker.swarm.task.id)" ]; do
-    [ "$(date +%s)" -le "$end" ] || { echo "worker $*"; break; }
+    [ "$(uptime_s)" -le "$end" ] || { echo "worker $*"; break; }
     sleep 0.5
   done
   exit 0
@@ -58,8 +58,8 @@ for service in $services; do
   echo "removed service $name"
 done
 # Only its node reports the end of a task, so a lost node never reports it.
-end=$(($(date +%s) + 30))
-while [ -n "$services" ] && [ "$(date +%s)" -le "$end" ]; do
+end=$(($(uptime_s) + 30))
+while [ -n "$services" ] && [ "$(uptime_s)" -le "$end" ]; do
   tasks=$(docker ps --quiet --filter "label=kit.cluster=$cluster" --filter label=com.docker.swarm.task.id)
   [ -n "$tasks" ] || break
   sleep 0.2

@@ -78,9 +78,9 @@ engine_answers() { timeout 10 docker version --format '{{.Server.Version}}' >/de
 
 # await_engine SECONDS
 await_engine() {
-  end=$(($(date +%s) + $1))
+  end=$(($(uptime_s) + $1))
   until engine_answers; do
-    [ "$(date +%s)" -lt "$end" ] || return 1
+    [ "$(uptime_s)" -lt "$end" ] || return 1
     # systemd has given up. Waiting longer does not help.
     if has_systemd && systemctl is-failed --quiet docker; then return 1; fi
     sleep 0.5

@@ -24,7 +24,7 @@ holder() {
 await_lock() {
   while held=$(holder) && [ -n "$held" ]; do
     echo "progress 0 waiting for apt's lock, which process ${held% *} (${held#* }) holds"
-    if [ "$(date +%s)" -ge "$end" ]; then
+    if [ "$(uptime_s)" -ge "$end" ]; then
       fail "E: kit waited $limit s for apt's lock: It is held by process ${held% *} (${held#* })"
     fi
     sleep 1
@@ -37,13 +37,13 @@ taken='Could not get lock|Unable to (acquire|lock) |is another process using it|
 # try COMMAND...: waits for the lock, and starts again if another program took it meanwhile: it takes it between
 # two commands, too. Sets `code`, and `lines`, the length of the log before the last attempt.
 try() {
-  end=$(($(date +%s) + limit))
+  end=$(($(uptime_s) + limit))
   while :; do
     await_lock
     lines=$(wc -l <"$log")
     attempt "$@"
     [ "$code" = 0 ] && return 0
-    words | grep -qE "$taken" && [ "$(date +%s)" -lt "$end" ] || return 1
+    words | grep -qE "$taken" && [ "$(uptime_s)" -lt "$end" ] || return 1
     echo "progress - waiting for apt's lock, which another program took"
     sleep 1
   done

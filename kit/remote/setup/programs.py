@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from kit.remote import scripts
+
 
 @cache
 def _text(name: str) -> str:
     folder = Path(__file__).parent
-    return (folder / "common.sh").read_text(encoding="utf-8") + (folder / f"{name}.sh").read_text(encoding="utf-8")
+    files = (Path(scripts.__file__).with_name("clock.sh"), folder / "common.sh", folder / f"{name}.sh")
+    return "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def program(name: str, *arguments: str) -> Sequence[str]:

@@ -210,7 +210,7 @@ def test_a_turn_looks_at_the_cordons_again(line: Line) -> None:
 
 def test_a_host_that_does_not_answer_is_left_out(make_head: MakeHead) -> None:
     with socket.create_server(("127.0.0.2", 0)) as server:
-        line = Line(make_head(keeper_TICK_S=0.05), server.getsockname()[1])
+        line = Line(make_head(keeper_TICK_S=0.05, probe_ANSWER_S=0.2), server.getsockname()[1])
         (one, two) = line.queue(line.entry(1), line.entry(1, hosts=("gpu1",)))
         assert line.hosts_of(one) == {"gpu2": [0]}
         line.waits(two, "hosts")

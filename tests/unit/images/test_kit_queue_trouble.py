@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,3 +233,48 @@ def test_hosts_that_answer_and_hosts_that_do_not(monkeypatch: pytest.MonkeyPatch
         port = server.getsockname()[1]
         assert probe.silent(addresses, port) == {"gpu2", "gpu4"}
         assert probe.silent(addresses, None) == set(addresses)
+
+
+def test_a_host_that_refuses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its container starts, and its sshd comes a moment later. A host that does not answer does not prevent that."""
+    probe: Any = launcher.load("kitqueue.probe")
+    # A clock that goes on at each look: a slow machine has as many attempts as a fast one.
+    looks = itertools.count()
+    monkeypatch.setattr(probe, "time", SimpleNamespace(monotonic=lambda: next(looks) / 100))
+    monkeypatch.setattr(probe, "ANSWER_S", 0.1)
+    monkeypatch.setattr(probe, "AGAIN_S", 0.01)
+    attempts: list[str] = []
+    connecting = probe._connecting
+    with socket.socket() as late, socket.socket() as deaf, contextlib.ExitStack() as callers:
+        late.bind(("127.0.0.1", 0))
+        port = late.getsockname()[1]
+        deaf.bind(("127.0.0.9", port))
+        deaf.listen(0)
+        # Nobody accepts these connections, so the kernel answers no other one.
+        for _ in range(3):
+            callers.enter_context(connecting("127.0.0.9", port))
+
+        def there_at_last(address: str, port: int) -> Any:
+            attempts.append(address)
+            if attempts.count("127.0.0.1") == 3:
+                late.listen()
+            return connecting(address, port)
+
+        monkeypatch.setattr(probe, "_connecting", there_at_last)
+        assert probe.silent({"gpu1": "127.0.0.1", "gpu2": "127.0.0.9"}, port) == {"gpu2"}
+    assert [attempts.count(address) for address in ("127.0.0.1", "127.0.0.9")] == [3, 1]
+
+
+def test_a_start_that_was_cut_in_the_middle_does_not_keep_a_run_in_line(line: Line) -> None:
+    """The head went down when the run had a folder, and no record yet."""
+    (first,) = line.queue(line.entry(2, 2, 2))
+    line.hosts_of(first)
+    (second,) = line.queue(line.entry(1))
+    line.waits(second, "slots")
+    folder = line.head.runs / second
+    folder.mkdir(mode=0o700)
+    for name in ("lock", "end.reserved", "log", "record.json.new"):
+        (folder / name).write_text("cut")
+    line.let_go(first)
+    line.let_go(second)
+    assert not (folder / "record.json.new").exists()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.fakes import launcher
 fill: Any = launcher.load("kitqueue.fill")
 keeper: Any = launcher.load("kitqueue.keeper")
 line: Any = launcher.load("kitqueue.line")
+nodes: Any = launcher.load("kitrun.nodes")
 
 NODES = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 8), st.booleans()), min_size=1, max_size=4)
 
@@ -127,6 +129,51 @@ def test_slots_of_another_division_of_a_host_hold_all_of_it() -> None:
     places = [{"node": name, "slots": [0], "of": 2} for name in hosts]
     holder = keeper.holder_of({"id": "r1", "started": 0.0, "places": places}, view)
     assert holder.slots == {"gpu1": frozenset(range(4)), "gpu2": frozenset([0])}
+
+
+@pytest.mark.parametrize("step", [0.0, 0.3, 7200.0, -7200.0])
+def test_the_end_of_a_run_moves_with_a_clock_that_is_set(step: float) -> None:
+    """The supervisor ends it 3,600 s after its start, whatever the clock says then."""
+    record = {"started": 1_000_000.0, "monotonic": 500.0, "limit": 3600.0}
+    now = 1_000_000.0 + 600 + step
+    assert keeper.end_of(record, now, 1100.0) == 1_003_600.0 + round(step)
+    # A short run goes ahead only if the slots are needed later, by this same clock.
+    ends = keeper.end_of(record, now, 1100.0)
+    first = keeper.order.Reservation("first", {"gpu1": frozenset([0])}, ends, ("holder",))
+    assert [keeper.order.in_time(limit, first, now) for limit in (2999.0, 3001.0)] == [True, False]
+
+
+def test_the_end_of_a_run_without_a_limit_or_of_an_older_image() -> None:
+    assert keeper.end_of({"started": 100.0, "monotonic": 5.0}, 200.0, 105.0) is None
+    assert keeper.end_of({"started": 100.0, "limit": 60}, 9999.0, 105.0) == 160.0
+
+
+def test_a_record_has_both_clocks() -> None:
+    before = time.monotonic()
+    record = keeper.begin.record_of("r1", {"info": {}, "places": [], "helpers": [], "policy": {"timeout": 60}})
+    assert before <= record["monotonic"] <= time.monotonic()
+    assert record["started"] > 1e9
+
+
+@pytest.mark.parametrize(("up_s", "starts"), [(30.0, []), (61.0, ["r1"])])
+def test_slots_of_a_lost_run_are_free_when_its_ranks_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up_s: float, starts: list[str]
+) -> None:
+    """The head's VM lost its power, and started again before the other nodes noticed. `up_s`: since it started."""
+    places = [{"node": "gpu1", "slots": [0, 1], "of": 2}]
+    for number, ending in enumerate(({"exit_code": 0}, None)):
+        run = keeper.store.Run(f"lost{number}", str(tmp_path))
+        os.close(run.create({"id": run.id, "started": 1.0, "places": places}))
+        if ending:
+            run.finish(ending)
+    view = view_of(tmp_path, {"slots": 2, "gpus": 0}, waiting(2), waiting(2))
+    assert keeper.RANKS_S > nodes.LOST_S
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: up_s, time=time.time))
+    mine = keeper.Keeper(str(tmp_path), str(tmp_path / "cluster.json"))
+    made = mine._decided(view, mine._holding())
+    assert [start.id for start in made.starts] == starts
+    # Nobody holds slots of a run that has ended.
+    assert starts or made.reasons["r1"].ids == ("lost1",)
 
 
 def view_of(

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -704,3 +705,36 @@ def test_a_short_run_has_no_readings(head: Head) -> None:
     story = ranks(head, 1, "true")
     assert "metrics" not in story.ending
     assert not (head.runs / head.ids[0] / "metrics.jsonl").exists()
+
+
+TO_DISK = """
+import json, os, sys
+sys.path.append({lib!r})
+from kitrun import begin, store
+real = os.fsync
+def fsync(file):
+    real(file)
+    with open({log!r}, "a") as log:
+        log.write(os.readlink("/proc/self/fd/%d" % file) + " " + str(os.fstat(file).st_size > 0) + "\\n")
+os.fsync = fsync
+request = json.loads({request!r})
+launch = begin.launch_of(request, {root!r})
+begin.begin(store.Run(request["id"], {root!r}), begin.record_of(request["id"], launch), launch)
+"""
+
+
+def test_a_power_cut_after_the_end_takes_neither_the_record_nor_the_end(head: Head, tmp_path: Path) -> None:
+    request = head.request("true", policy={"operator": None})
+    log = tmp_path / "to-disk"
+    values = {"lib": str(launcher.LIB), "log": str(log), "request": json.dumps(request), "root": str(head.runs)}
+    head.runs.mkdir()
+    subprocess.run([*launcher.PYTHON, "-c", TO_DISK.format(**values)], check=True, timeout=60)
+    folder = head.runs / request["id"]
+    # The supervisor has gone when nobody holds the lock any more.
+    until((folder / "end.json").exists)
+    until(lambda: not launcher.load("kitrun.store").Run(request["id"], str(head.runs)).watched)
+    assert (folder / "supervisor").read_text() == ""
+    written = log.read_text().splitlines()
+    # With its bytes, and its name.
+    assert {f"{folder}/record.json True", f"{folder}/end.json True", f"{folder} True"} <= set(written)
+    assert written[-1] == f"{folder} True"

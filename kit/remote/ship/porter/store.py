@@ -87,10 +87,12 @@ class Store:
         try:
             used = os.stat(self.manifest(digest))
             with open(UPTIME) as file:
-                booted = time.time() - float(file.read().split()[0])
+                now = time.time()
+                booted = now - float(file.read().split()[0])
         except (OSError, ValueError, IndexError):
             return self.is_whole(digest)
-        if used.st_size and used.st_mtime > booted:
+        # A time that is still to come is from a clock that was wrong then.
+        if used.st_size and booted < used.st_mtime <= now:
             return True
         whole = self.is_whole(digest)
         self.touch(digest)

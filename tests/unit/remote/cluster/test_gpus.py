@@ -81,6 +81,12 @@ def test_a_hook_that_is_newer_than_dockerds_start(changed: int, newer: bool) -> 
     assert engine_of(*BASE, f"hook {HOOK}", f"hook_changed {changed}").hook_newer is newer
 
 
+@pytest.mark.parametrize(("now", "newer"), [(1759990000, False), (1760000300, True), (1770000000, True)])
+def test_a_hook_from_a_time_still_to_come_is_not_newer(now: int, *, newer: bool) -> None:
+    """The VM set its clock back after somebody had installed the hook: a restart of the engine would not help."""
+    assert engine_of(*BASE, f"hook {HOOK}", "hook_changed 1760000300", f"now {now}").hook_newer is newer
+
+
 @pytest.mark.parametrize("lines", [["hook_changed 1760000009"], ["started ", "hook_changed x"]])
 def test_an_unknown_time_makes_no_hook_newer(lines: list[str]) -> None:
     assert not engine_of(f"hook {HOOK}", *lines).hook_newer

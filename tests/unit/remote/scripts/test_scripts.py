@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.remote import scripts, setup
 from kit.remote.cluster.observe import listener_word, parse
 from kit.remote.scripts import kernel, script
 from tests.fakes.facts import host
@@ -26,7 +27,7 @@ from tests.fakes.shell import bare_path
 SHELLS = [shell for shell in ("sh", "dash", "bash") if shutil.which(shell)]
 # What the scripts may count on everywhere; docker, ip and nvidia-smi are not among it.
 TOOLS = [
-    "awk", "cat", "chmod", "chown", "date", "df", "dirname", "find", "grep", "kill", "mkdir", "mktemp", "mv",
+    "awk", "cat", "chmod", "chown", "cut", "date", "df", "dirname", "find", "grep", "kill", "mkdir", "mktemp", "mv",
     "nproc", "rm", "rmdir", "sed", "sha256sum", "sleep", "stat", "tail", "timeout", "tr", "uname", "wc", "env",
     "sh",
 ]  # fmt: skip
@@ -344,8 +345,8 @@ def test_end_exec_waits_for_a_command_that_is_about_to_start(mark: str) -> None:
 
 
 def test_end_exec_kills_what_ignores_it(mark: str, tmp_path: Path) -> None:
-    # A clock that is 2 s later at each look.
-    clock = tmp_path / "date"
+    # It is 2 s later at each look at /proc/uptime.
+    clock = tmp_path / "cut"
     clock.write_text(f"#!/bin/sh\nn=$(cat {tmp_path}/n 2>/dev/null || echo 0)\necho $((n + 2)) | tee {tmp_path}/n\n")
     clock.chmod(0o755)
     stubborn = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
@@ -753,10 +754,10 @@ def test_wait_sshd_gives_up(bare: Path) -> None:
 
 
 def test_wait_sshd_looks_once_at_least(bare: Path) -> None:
-    """However late it is when it comes to that: here a second passes each time that the clock is asked."""
-    (bare / "date").unlink()
+    """However late it is when it comes to that: here a second passes at each look at /proc/uptime."""
+    (bare / "cut").unlink()
     count = bare / "count"
-    stub(bare, "date", f"echo x >>{count}; wc -l <{count}")
+    stub(bare, "cut", f"echo x >>{count}; wc -l <{count}")
     stub(bare, "docker", "echo running:0")
     with socket.create_server(("127.0.0.1", 0)) as server:
         word = listener_word("127.0.0.1", server.getsockname()[1])
@@ -765,6 +766,33 @@ def test_wait_sshd_looks_once_at_least(bare: Path) -> None:
     done = run(script("wait_sshd", listener_word("127.0.0.9", 1), "0", "c"), env={"PATH": str(bare)})
     assert done.returncode == 1
     assert b"container c: running:0" in done.stdout
+
+
+@pytest.mark.parametrize("step", [7200, -7200])
+def test_wait_sshd_waits_as_long_whatever_the_clock_says(bare: Path, step: int) -> None:
+    """A VM that has just started may set its clock by hours: here it does so each time that somebody asks."""
+    for name in ("date", "cut", "sleep"):
+        (bare / name).unlink()
+    count = "$(($(wc -l <{}) {} ))"
+    stub(bare, "date", f"echo x >>{bare}/asked; echo {count.format(f'{bare}/asked', f'* {step}')}")
+    # It is a second later after each look.
+    stub(bare, "cut", f"touch {bare}/slept; echo {count.format(f'{bare}/slept', '+ 5')}")
+    stub(bare, "sleep", f"echo x >>{bare}/slept; [ $(wc -l <{bare}/slept) -lt 20 ] || touch {bare}/over")
+    stub(bare, "docker", f"if [ -e {bare}/over ]; then echo exited:1; else echo running:0; fi")
+    (bare / "touch").symlink_to(shutil.which("touch") or "")
+    done = run(script("wait_sshd", listener_word("127.0.0.9", 1), "3", "c"), env={"PATH": str(bare)})
+    assert b"container c: running:0" in done.stdout
+    # Looks at 0, 1, 2 and 3 s.
+    assert len((bare / "slept").read_text().splitlines()) == 4
+
+
+def test_no_script_counts_by_a_clock_that_may_be_set() -> None:
+    folders = (Path(scripts.__file__).parent, Path(setup.__file__).parent)
+    lines = {(file.name, line.strip()) for folder in folders for file in folder.glob("*.sh")
+             for line in file.read_text().splitlines() if "date +" in line}  # fmt: skip
+    # Some print the time, beside that of a lock or of a file.
+    assert {name for name, _ in lines} == {"gpu_engine.sh", "lock.sh", "lock_status.sh"}
+    assert not any("-le" in line or "-lt" in line or "-ge" in line for _, line in lines)
 
 
 # peers

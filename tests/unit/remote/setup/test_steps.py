@@ -1,7 +1,12 @@
-"""What kit setup shows while apt works."""
+"""What kit setup shows while apt works, and how long it waits."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
+from kit.remote.setup.programs import program
 from kit.remote.setup.steps import explained
 
 
@@ -10,3 +15,25 @@ def test_a_module_that_dkms_builds_is_no_installation_that_hangs() -> None:
         assert explained(text).startswith(f"{text}: dkms may build modules of the kernel")
     for text in ("Configuring dkms (amd64)", "Unpacking nvidia-kernel-dkms (amd64)", "Configuring docker.io (amd64)"):
         assert explained(text) == text
+
+
+def test_the_engine_has_as_long_to_answer_whatever_the_clock_says(tmp_path: Path) -> None:
+    """kit setup may have just installed the service that sets a clock that is wrong by hours: here at each look."""
+    asked = tmp_path / "asked"
+    stubs = {
+        "docker": f"echo x >>{asked}; [ $(wc -l <{asked}) = 3 ]",
+        "date": f"echo x >>{tmp_path}/looks; echo $(($(wc -l <{tmp_path}/looks) * 7200))",
+        "cut": "echo 5",
+        "sleep": ":",
+        "start": ":",
+    }
+    for name, text in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    # A host without systemd, and with a script that starts the engine.
+    (tmp_path / "etc" / "init.d").mkdir(parents=True)
+    (tmp_path / "start").rename(tmp_path / "etc" / "init.d" / "docker")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KIT_SETUP_ROOT": str(tmp_path)}
+    done = subprocess.run(program("start_engine", "start"), env=env, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert asked.read_text() == "x\n" * 3
