@@ -22,7 +22,7 @@ MOST_LINE = 1 << 20
 
 
 def logs(context: Context, hosts: str | None, *, tail: int | None, since_s: float | None = None, live: bool) -> int:
-    """Print the logs of the nodes' containers, on these hosts or on all. Return 0, or the code that failed.
+    """Print the logs of the nodes' containers on stdout, on these hosts or on all. Return 0, or the code that failed.
 
     If there are several, each line begins with its host, and a host that fails is a warning, with the exit code of its
     error. Raises the error of an only host.
