@@ -58,10 +58,14 @@ class HostSet(Struct, frozen=True, kw_only=True):
 
 
 class HostData(Struct, frozen=True, kw_only=True):
-    """What one host has. `record` is the text of the cluster's record; only the head has it."""
+    """What one host has. `record` is the text of the cluster's record; only the head has it.
+
+    `now` is the time by the host's clock, in seconds since 1970.
+    """
 
     record: str = ""
     sets: tuple[HostSet, ...] = ()
+    now: float | None = None
 
 
 class DataRow(Struct, frozen=True, kw_only=True):
@@ -90,11 +94,15 @@ class DataRow(Struct, frozen=True, kw_only=True):
 
 
 class DataListing(Struct, frozen=True, kw_only=True):
-    """All data sets. `missed` maps a host that could not be asked to the reason."""
+    """All data sets. `missed` maps a host that could not be asked to the reason.
+
+    `now` is the time by the clock of the head, which also wrote the rows' `at`. None if the head did not answer.
+    """
 
     cluster: str
     sets: tuple[DataRow, ...]
     missed: Mapping[str, str] = field(default_factory=dict)
+    now: float | None = None
 
 
 class StageResult(Struct, frozen=True, kw_only=True):

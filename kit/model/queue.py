@@ -138,5 +138,8 @@ class HostRow(Struct, frozen=True, kw_only=True):
 
 
 class HostRows(Struct, frozen=True, kw_only=True):
+    """The hosts with their cordons. `now` is as in Line."""
+
     cluster: str
     hosts: tuple[HostRow, ...]
+    now: float | None = None

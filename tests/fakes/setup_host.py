@@ -125,8 +125,8 @@ echo update-grub >>"$root/fake/log"
 # What every Debian has. Nothing else of this machine may be on the PATH.
 TOOLS = (
     "awk", "base64", "cat", "chmod", "chown", "cmp", "comm", "cp", "cut", "date", "env", "grep", "head", "id", "ln",
-    "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "sed", "setsid", "sh", "sha256sum", "sort", "stat", "tail",
-    "timeout", "tr", "uname", "wc",
+    "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "rmdir", "sed", "setsid", "sh", "sha256sum", "sort", "stat",
+    "tail", "timeout", "tr", "uname", "wc",
 )  # fmt: skip
 SETTINGS = {
     "net/core/rmem_max": "212992", "net/core/wmem_max": "212992", "net/ipv4/tcp_rmem": "4096\t131072\t6291456",

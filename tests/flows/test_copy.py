@@ -88,6 +88,17 @@ def test_a_file_goes_to_hosts_byte_for_byte(context: Context, tmp_path: Path, he
     assert sorted(path.name for path in (tmp_path / "goal").iterdir()) == ["data", "named"]
 
 
+def test_a_copy_replaces_a_file_of_its_name_in_both_directions(
+    context: Context, far: Path, tmp_path: Path, here: Path
+) -> None:
+    wanted = (far / "tree/a").read_bytes()
+    for place in (here / "a", tmp_path / "a"):
+        place.write_text("an earlier and longer version of the file")
+    pulled(context, f"gpu1:{far}/tree/a", ".", here)
+    copy(context, "tree/a", f"gpu1:{tmp_path}/a", vm=True, here=far)
+    assert [(place / "a").read_bytes() for place in (here, tmp_path)] == [wanted, wanted]
+
+
 def test_a_folder_goes_to_hosts(context: Context, far: Path, tmp_path: Path) -> None:
     (tmp_path / "goal").mkdir()
     copy(context, "tree", f"gpu1:{tmp_path}/goal", vm=True, here=far)

@@ -575,6 +575,18 @@ def test_the_listing_has_sizes_and_what_kit_yaml_does_not_name(
     assert (old.name, old.state, old.files, old.bytes, old.source) == ("old", "unknown", 4, 6000, "s3://b/old")
 
 
+def test_the_age_of_a_data_set_is_by_the_heads_clock(hosts: StagingHosts, context: Context) -> None:
+    """The lead wrote the time. The clock of this machine, or of another host, may be days off."""
+    for host, now in (("gpu1", 1_000_000_300), ("gpu2", 5)):
+        summary(hosts.data(host))
+        clock = hosts.root(host) / "bin/date"
+        clock.write_text(f"#!/bin/sh\necho {now}\n")
+        clock.chmod(0o755)
+    assert " 5 min " in data_text.listing(listing(context))
+    hosts.down.add("gpu1")
+    assert listing(context).now is None
+
+
 def test_the_listing_shows_how_far_a_staging_is(hosts: StagingHosts, context: Context) -> None:
     run_stager(hosts, context)
     hosts.says({"watch": [{"request": {"id": "1"}}, {"plan": PLAN}, HALF]})

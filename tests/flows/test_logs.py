@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import UnreachableError
+from kit.errors import NotReadyError, UnreachableError
 from kit.events import Event, OutputLine
 from kit.flows.cluster import logs as flow
 from kit.model.host import Host
@@ -42,6 +42,24 @@ def test_an_only_host_that_fails_is_an_error(reporter: Remembering) -> None:
     with pytest.raises(UnreachableError, match="gpu1: no SSH connection"):
         flow.logs(Loopback(2, down={"gpu1"}).context(reporter), "gpu1", tail=None, live=False)
     assert reporter.events == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Error response from daemon: No such container: kit-lab-mpihead", "Error: No such container: kit-lab-mpihead"],
+)
+def test_a_host_without_a_node_names_the_next_step(reporter: Remembering, answer: str) -> None:
+    machine = Loopback(2)
+    machine.altered = {"gpu1": ("sh", "-c", f"echo '{answer}' >&2; exit 1"), "gpu2": ("echo", "two")}
+    context = machine.context(reporter)
+    with pytest.raises(NotReadyError, match="no node of the cluster runs here") as caught:
+        flow.logs(context, "gpu1", tail=None, live=False)
+    assert (caught.value.host, caught.value.hint, reporter.lines) == ("gpu1", "run: kit deploy", [])
+    assert flow.logs(context, None, tail=None, live=False) == NotReadyError.exit_code
+    assert [(one.text, one.hint) for one in reporter.warnings] == [
+        ("gpu1: no node of the cluster runs here", "run: kit deploy")
+    ]
+    assert [(one.source, one.text) for one in reporter.lines] == [("gpu2", "two")]
 
 
 class Following:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.text import ps as pstext
 from kit.errors import HostsFailed, InputError, NotReadyError, SlowError, UnreachableError
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
@@ -35,8 +36,10 @@ def completed(text: str, code: int = 0, error: str = "") -> Completed:
 
 
 def test_ps_before_any_deploy(fleet: Fleet, reporter: Remembering) -> None:
-    first, *_ = ps(fleet.context(reporter)).nodes
+    result = ps(fleet.context(reporter))
+    first, *_ = result.nodes
     assert (first.host, first.address, first.state) == ("gpu1", "10.0.0.1", "not deployed")
+    assert pstext.ps(result).splitlines()[-1] == "gpu[1-4]: the cluster is not deployed here; run: kit deploy"
     assert fleet.changes == {}
 
 

@@ -71,7 +71,9 @@ def test_ps(many: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch)
     lose(monkeypatch, "gpu7", "gpu8", "gpu200")
     value = ps(many.context(reporter))
     printed = pstext.ps(value, width=90).splitlines()
-    assert [line.split()[:2] for line in printed[3:]] == [["gpu[1-6,9-199,201-256]", "253"], ["gpu[7-8,200]", "3"]]
+    *rows, note = printed[3:]
+    assert [row.split()[:2] for row in rows] == [["gpu[1-6,9-199,201-256]", "253"], ["gpu[7-8,200]", "3"]]
+    assert note == "gpu[1-6,9-199,201-256]: the cluster is not deployed here; run: kit deploy"
     assert max(map(len, printed)) <= 90
     assert "not known here" in pstext.ps(value)
     assert value.exit_code == 5

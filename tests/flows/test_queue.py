@@ -486,7 +486,12 @@ def test_a_cordoned_host_gets_no_new_run(line: Line) -> None:
     with pytest.raises(InputError, match="--np 6 is more than the 4 slots"):
         line.cluster.run("true", hosts=None, np=6)
     assert names_of(uncordon(context, "gpu1")) == {"gpu2": "moved"}
-    assert names_of(rows(context)) == {"gpu2": "moved"}
+    listed = rows(context)
+    assert names_of(listed) == {"gpu2": "moved"}
+    # The head's clock, which `at` is from.
+    (out,) = [row.cordon for row in listed.hosts if row.cordon]
+    assert listed.now is not None
+    assert listed.now >= out.at > 0
     assert [cordon.host for cordon in look(context).cordons] == ["gpu2"]
 
 

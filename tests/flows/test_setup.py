@@ -539,11 +539,31 @@ def test_an_mtu_is_kept_in_the_way_of_the_network_manager(
     if manager == "ifupdown":
         vm.write("/etc/network/interfaces", "auto eth0\n")
         (vm.root / "bin" / "ifup").symlink_to(vm.root / "bin" / "ip")
+    folder = vm.path(path).parent
+    was_there = folder.exists()
     up(reporter, vm, "mtu", setup={"mtu": 9000})
     assert content in vm.read(path)
     assert not up(reporter, vm, "mtu", setup={"mtu": 9000}).changed
     up(reporter, vm, "mtu", undo=True)
     assert not vm.path(path).exists()
+    assert folder.exists() is was_there
+
+
+@pytest.mark.parametrize(("before", "since"), [(True, ()), (False, ("mine.conf",))])
+def test_an_undo_leaves_a_folder_that_is_not_kits_alone(
+    reporter: Remembering, vm: SetupHost, before: bool, since: tuple[str, ...]
+) -> None:
+    vm.write("/fake/sleep", "5")
+    vm.write("/fake/manager", "systemd-networkd")
+    vm.write("/run/systemd/netif/links/2", "NETWORK_FILE=/run/systemd/network/10-netplan-id0.network\n")
+    folder = vm.path("/etc/systemd/network/10-netplan-id0.network.d")
+    if before:
+        folder.mkdir(parents=True)
+    up(reporter, vm, "mtu", setup={"mtu": 9000})
+    for name in since:
+        (folder / name).touch()
+    up(reporter, vm, "mtu", undo=True)
+    assert [path.name for path in folder.iterdir()] == list(since)
 
 
 def test_a_host_with_a_gpu_gets_driver_toolkit_and_clocks(reporter: Remembering, vm: SetupHost) -> None:

@@ -313,7 +313,7 @@ def test_the_life_of_a_run(deployed: Cluster) -> None:
     deployed.wait_for_none()
     assert deployed.kit("wait", run).returncode != 0
     assert "here" in deployed.kit("attach", run).stdout
-    assert "Server listening" in deployed.kit("logs", deployed.hosts[1].name).stderr
+    assert "Server listening" in deployed.kit("logs", deployed.hosts[1].name).stdout
 
 
 def test_swarm_itself_starts_a_node_again(deployed: Cluster) -> None:

@@ -46,7 +46,8 @@ SAMPLES: tuple[bytes, ...] = (
         "name": "imagenet", "source": "s3://bucket/imagenet", "stage": "disk", "split": "none", "files": 3, "bytes": 99,
         "id": "20261123-101500-3fa2", "at": 1_795_000_000.5,
     }).encode(),
-    b'record {"kit": 1}\nset /mnt/nvme/kit-data/lab/imagenet\nstaged {"name": "imagenet", "files": 3}\ncoming\nend\n',
+    b'now 1795000000\nrecord {"kit": 1}\nset /mnt/nvme/kit-data/lab/imagenet\nstaged {"name": "imagenet", "files": 3}\n'
+    b"coming\nend\n",
     _frame(list=1) + _frame(read="a.bin", offset=0, length=4, n=1),
     _frame(read="deep/b.bin", offset=2, length=4_194_304, n=2) + _frame(read="../secret", offset=0, length=99, n=3),
     _frame(read="out", offset=0, length=99, n=4) + _frame(read="/etc/hostname", offset=0, length=99, n=5),

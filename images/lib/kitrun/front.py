@@ -1,10 +1,10 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
 Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "record": "<cluster.json>", "runs":
-[living runs], "code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved": {...}}: the
-snapshots of code that are here, the newest first, and those that living and waiting runs need; what is reserved for the
-first in line (kitqueue.gate). `words`: an added place may have "env" (kitelastic.desk). kit answers with one line, and
-gets one or more:
+[living runs], "code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved": {...}, "now":
+seconds since 1970, by this clock}: the snapshots of code that are here, the newest first, and those that living and
+waiting runs need; what is reserved for the first in line (kitqueue.gate). `words`: an added place may have "env"
+(kitelastic.desk). kit answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
     "stdin", "torchrun", "elastic", "now"}
@@ -99,6 +99,7 @@ class Front:
                 "waiting": len(waiting),
                 "cordons": line.cordons(self.root),
                 "reserved": gate.shown(gate.reserved(self.root)) if waiting else None,
+                "now": time.time(),
             }
         )
         # kit is still reading that. What starts a run takes a third of this program's start, so it comes only now.

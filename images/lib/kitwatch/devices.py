@@ -16,6 +16,8 @@ _PART = re.compile(r"(loop|ram|zram|fd|sr|dm-|md)\d+$|(sd|vd|xvd|hd)[a-z]+\d+$|(
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 # The counters of RDMA count words of 4 bytes.
 _WORD = 4
+# The kernel's number for this kind of network device.
+_INFINIBAND = "32"
 
 Totals = Mapping[str, Mapping[str, float]]
 
@@ -103,7 +105,8 @@ def lowest(nics: Mapping[str, Any]) -> List[str]:
     """Return those of the devices (of `nics()`) whose sum has each byte once.
 
     A bond, a VLAN or a bridge counts what the devices below it count as well. So do the adapters that Azure and others
-    give to a VM as a pair: eth0 also counts what its virtual function carries, and stays when that one goes.
+    give to a VM as a pair: eth0 also counts what its virtual function carries, and stays when that one goes. A port of
+    InfiniBand also counts what IP sends over it (ib0), and a port of Ethernet only counts RDMA.
     """
     top = files.SYS + "/class/net/"
     entries = {name: files.names(top + name) for name in nics}
@@ -115,7 +118,16 @@ def lowest(nics: Mapping[str, Any]) -> List[str]:
         for name in nics
         if name not in adapters and ("bridge" in entries[name] or any(lower in nics for lower in lowers[name]))
     )
+    doubles.update(name for name in nics if any(port in nics for port in _ports_of(top + name)))
     return [name for name in nics if name not in doubles]
+
+
+def _ports_of(device: str) -> List[str]:
+    """Return the port that carries the IP packets of a network device over InfiniBand; [] for another device."""
+    if files.word(device + "/type") != _INFINIBAND:
+        return []
+    port = files.number(device + "/dev_port") + 1
+    return ["%s/%d" % (adapter, port) for adapter in files.names(device + "/device/infiniband")]
 
 
 def _is_down(name: str) -> bool:

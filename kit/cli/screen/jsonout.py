@@ -15,7 +15,7 @@ from kit.cli.screen.terminal import Terminal
 from kit.errors import HostsFailed, InputError, InputErrors, KitError
 from kit.events import Event, OutputLine, UnfinishedLine
 from kit.model.plan import PULL, SET_UP, SHIP, TAKE_OFF, VERIFY, Plan, Round, Step
-from kit.model.queue import Cordon, Line, Reason, WaitingRun
+from kit.model.queue import Cordon, HostRows, Line, Reason, WaitingRun
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import RunRecord, ShownRun
 from kit.model.secret import Secret
@@ -73,7 +73,7 @@ def _fields(value: Any) -> dict[str, Any]:
         fields["at"] = moment(value.at)
         if isinstance(value, Reason):
             fields["about"] = moment(value.about)
-    elif isinstance(value, Line | RunsResult):
+    elif isinstance(value, Line | HostRows | RunsResult):
         fields["now"] = moment(value.now)
     for name, attribute in vars(type(value)).items():
         if isinstance(attribute, property) and isinstance(result := getattr(value, name), str | int | float | bool):

@@ -84,11 +84,11 @@ def _where(stage: str) -> str:
     return "in memory" if stage == "ram" else "on the disk"
 
 
-def listing(value: DataListing, *, width: int | None = None, now: float | None = None) -> str:
-    """Return a table of data sets. `now` is the time for ages, in seconds since 1970."""
+def listing(value: DataListing, *, width: int | None = None) -> str:
+    """Return a table of data sets. Ages are by the head's clock if it is known."""
     if not value.sets:
         return f"Cluster {value.cluster} has no data sets. To have some, add data: to kit.yaml."
-    moment = time.time() if now is None else now
+    now = time.time() if value.now is None else value.now
     rows = [
         (
             row.name,
@@ -97,7 +97,7 @@ def listing(value: DataListing, *, width: int | None = None, now: float | None =
             _hosts(row),
             "" if row.files is None else str(row.files),
             "" if row.bytes is None else size(row.bytes),
-            "" if row.at is None else age(moment - row.at),
+            "" if row.at is None else age(now - row.at),
             state(row),
         )
         for row in value.sets

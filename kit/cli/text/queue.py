@@ -80,7 +80,8 @@ def joined(value: Queued) -> str:
 
 def hosts(value: HostRows, *, width: int | None = None) -> str:
     """Return a line for each host."""
-    now = time.time()
+    # The times of cordons are by the head's clock.
+    now = value.now or time.time()
     rows = [
         (
             row.name,

@@ -129,8 +129,9 @@ VERBS = (
         ),
         options=(Option(flags=("--vm",), help="Use the file system of the VM, instead of its container's"), *CLUSTER),
         notes="Folders are copied with all that is in them. As with docker cp, an existing folder gets the copy "
-        "inside; otherwise DEST is the new name. From several hosts, each gets a folder with its name in DEST. PATH is "
-        "a whole path. A path of this machine that has a colon must begin with ./",
+        "inside; otherwise DEST is the new name. As with cp, a copy replaces a file of the same name, and kit does not "
+        "ask. From several hosts, each gets a folder with its name in DEST. PATH is a whole path. A path of this "
+        "machine that has a colon must begin with ./",
         examples=(
             "kit cp gpu1:/data/model.keras .",
             "kit cp 'gpu[1-4]:/var/log/nvidia.log' logs --vm",

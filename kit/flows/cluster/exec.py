@@ -154,7 +154,7 @@ class _Work:
             if self._stop.is_set():
                 raise Interrupted("interrupted before the command began", host=host.name)
             with closing(self._context.connect(host)) as transport:
-                code = stream_in_node(transport, container, self._command, live, mark=self._mark, answered=_check_node)
+                code = stream_in_node(transport, container, self._command, live, mark=self._mark, answered=check_node)
             self._output.end(host.name)
             return code
         finally:
@@ -211,7 +211,7 @@ def _processes(counts: Mapping[str, int]) -> str:
     return f"{count} process{'' if count == 1 else 'es'}" + (f" on {words.fold(counts)}" if counts else "")
 
 
-def _check_node(done: Completed) -> None:
+def check_node(done: Completed) -> None:
     """Raise NotReadyError if the engine answered that the VM has no node."""
     # The engine's own words, not the command's: a command may well say that something is not running.
     engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))

@@ -9,9 +9,11 @@ from contextlib import closing
 from kit.config.selection import select_hosts
 from kit.errors import Interrupted, KitError
 from kit.events import OutputLine, Stream, Warned
+from kit.flows.cluster.exec import check_node
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.host import Host
+from kit.remote.engine.live import Held
 from kit.remote.scripts import node_logs
 from kit.remote.ssh import fanout
 from kit.remote.ssh.logins import Logins
@@ -22,7 +24,7 @@ MOST_LINE = 1 << 20
 
 
 def logs(context: Context, hosts: str | None, *, tail: int | None, since_s: float | None = None, live: bool) -> int:
-    """Print the logs of the nodes' containers, on these hosts or on all. Return 0, or the code that failed.
+    """Print the logs of the nodes' containers on stdout, on these hosts or on all. Return 0, or the code that failed.
 
     If there are several, each line begins with its host, and a host that fails is a warning, with the exit code of its
     error. Raises the error of an only host.
@@ -80,7 +82,12 @@ class _Work:
         try:
             with turn, closing(self._context.connect(host)) as transport:
                 self._transports.append(transport)
-                return transport.stream(self._commands[host.name], Live(out=out.add, err=err.add, begin=begin))
+                held = Held(Live(out=out.add, err=err.add))
+                live = Live(out=held.sink("out"), err=held.sink("err"), begin=begin)
+                code = transport.stream(self._commands[host.name], live)
+                check_node(held.held(code))
+                held.release()
+                return code
         finally:
             out.end()
             err.end()

@@ -38,6 +38,7 @@ def listing(context: Context) -> DataListing:
         cluster=context.spec.name,
         sets=rows(context.spec, outcome.results, fractions, settings),
         missed={name: str(error.message) for name, error in outcome.failures.items()},
+        now=outcome.results[head].now if head in outcome.results else None,
     )
 
 

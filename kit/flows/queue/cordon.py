@@ -13,7 +13,7 @@ from kit.flows.queue.join import check_head
 from kit.flows.run.attach import open_door
 from kit.model.answer import answer_of
 from kit.model.doctor import DoctorResult
-from kit.model.queue import Cordon, HostRow, HostRows
+from kit.model.queue import HostRow, HostRows
 from kit.plan.queue import answers, cordons
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door
@@ -28,7 +28,7 @@ def rows(context: Context, *, door: Door | None = None) -> HostRows:
     door.close(ended=True)
     check_head(door)
     with answer_of(door.host, "its list of cordoned hosts"):
-        return _rows(context, answers.cordons(door.cordons))
+        return _rows(context, door, door.cordons)
 
 
 def cordon(context: Context, hosts: str, why: str, *, door: Door | None = None) -> HostRows:
@@ -105,15 +105,19 @@ def _ask(context: Context, request: Mapping[str, Any], door: Door) -> HostRows:
             host=door.host,
         )
     with answer_of(door.host, "its list of cordoned hosts"):
-        return _rows(context, answers.cordons(answer.get("cordons")))
+        return _rows(context, door, answer.get("cordons"))
 
 
-def _rows(context: Context, known_cordons: Sequence[Cordon]) -> HostRows:
-    """Return the hosts of the hosts file, and then cordoned hosts that it lacks."""
-    by_host = {cordon.host: cordon for cordon in known_cordons}
+def _rows(context: Context, door: Door, answer: object) -> HostRows:
+    """Return the hosts of the hosts file, and then cordoned hosts that it lacks. `answer` is the head's list of these.
+
+    Raises OddAnswer.
+    """
+    answers.check_time(door.now or 0.0)
+    by_host = {cordon.host: cordon for cordon in answers.cordons(answer)}
     known = [
         HostRow(name=host.name, address=host.address, cordon=by_host.pop(host.name, None))
         for host in context.inventory.hosts
     ]
     gone = [HostRow(name=name, address="", cordon=cordon) for name, cordon in by_host.items()]
-    return HostRows(cluster=context.spec.name, hosts=(*known, *gone))
+    return HostRows(cluster=context.spec.name, hosts=(*known, *gone), now=door.now)

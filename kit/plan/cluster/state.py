@@ -38,4 +38,4 @@ def node_state(facts: HostFacts, spec: ClusterSpec) -> NodeState:
             "the cluster was deployed here, and its container is missing, for example after docker system prune; "
             f"{names.BRING_BACK}",
         )
-    return NodeState("not deployed")
+    return NodeState("not deployed", "the cluster is not deployed here; run: kit deploy")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kit.errors import StepError
-from kit.model.answer import OddAnswer, answer_of
+from kit.model.answer import OddAnswer, answer_of, number
 from kit.model.data import is_data_folder
 from kit.model.datasets import HostData, HostSet
 from kit.model.spec import NAME
@@ -18,6 +18,8 @@ from kit.remote.ssh.transport import Transport
 
 _STATE_S, _REMOVE_S = 60.0, 3600.0
 _MOST_SETS = 1000
+# Seconds since 1970.
+_LATEST = 2**36
 # Lines of one word, and the fields of HostSet.
 _FLAGS = ("coming", "running", "dead")
 _MODES = ("ro", "rw")
@@ -50,11 +52,13 @@ def parse(text: str, cluster: str) -> HostData:
     lines = text.splitlines()
     if not lines or lines[-1] != "end":
         raise OddAnswer("it has no end", text)
-    record, sets = "", []
+    record, sets, now = "", [], None
     for line in lines[:-1]:
         word, _, rest = line.partition(" ")
         if word == "record":
             record = rest
+        elif word == "now":
+            now = float(number(rest, most=_LATEST))
         elif word == "set":
             if not is_data_folder(cluster, rest):
                 raise OddAnswer("it has a folder that is not of a data set", line)
@@ -68,7 +72,7 @@ def parse(text: str, cluster: str) -> HostData:
         if len(sets) > _MOST_SETS:
             raise OddAnswer(f"it has more than {_MOST_SETS} data sets")
     # A folder with a name that kit.yaml cannot have is not kit's.
-    return HostData(record=record, sets=tuple(one for one in sets if NAME.fullmatch(one.name)))
+    return HostData(record=record, sets=tuple(one for one in sets if NAME.fullmatch(one.name)), now=now)
 
 
 def _with(one: HostSet, word: str, rest: str) -> HostSet | None:

@@ -6,7 +6,7 @@ import re
 
 from kit.errors import EngineDownError
 
-# What an engine says of a command from before its restart.
+# What an engine says of a command from before its restart, and of one whose container was stopped or removed meanwhile.
 _LOST = "No such exec instance"
 # Clients before 29 and since, an engine that hangs up in the middle of an answer, one that lost the command because it
 # restarted, and one whose containerd is down.
@@ -30,5 +30,6 @@ def engine_down(errors: str, host: str) -> EngineDownError | None:
     match = _DOWN.search(errors)
     if match is None:
         return None
-    what = "the Docker Engine restarted" if _LOST in match[0] else "no Docker Engine answers"
+    lost = "the Docker Engine restarted, or the container was stopped or removed"
+    what = lost if _LOST in match[0] else "no Docker Engine answers"
     return EngineDownError(f"{what}: {match[0].strip()}", host=host)

@@ -61,6 +61,7 @@ class _Hello:
     waiting: int | None = None
     cordons: dict[str, Any] | None = None
     reserved: dict[str, Any] | None = None
+    now: float | None = None
 
 
 class Door:
@@ -70,7 +71,8 @@ class Door:
     of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows no code.
     `needed` are those that living or waiting runs need.
     `waiting` is how many runs wait in line, and `cordons` has the cordoned hosts (kit.plan.queue.answers); both are
-    None if its launcher knows no line. `reserved` is what is reserved for the first in line, or None.
+    None if its launcher knows no line. `reserved` is what is reserved for the first in line, or None. `now` is the time
+    by the head's clock, which cordons have, in seconds since 1970; None if its launcher does not send it.
     """
 
     def __init__(self, head: Login, container: str) -> None:
@@ -93,6 +95,7 @@ class Door:
         self.needed = Needed(at=0.0)
         self.waiting: int | None = None
         self.cordons: Mapping[str, Any] | None = None
+        self.now: float | None = None
         self.reserved: Mapping[str, Any] | None = None
 
     @property
@@ -137,6 +140,7 @@ class Door:
         self.needed = Needed(digests=hello.needed, at=self._asked_at)
         self.takes_words = hello.words
         self.waiting, self.cordons, self.reserved = hello.waiting, hello.cordons, hello.reserved
+        self.now = hello.now
 
     def _reached(self, *, patient: bool) -> Completed:
         """Wait for the launcher's first line, over as many connections as needed."""

@@ -31,6 +31,12 @@ while [ "$left" -gt 0 ]; do
     set -- "$@" "$word"
   fi
 done
+# sshd logs to stderr. The caller wants all of the log on stdout, as a pipe does. Only docker's own error stays on stderr,
+# and a container that is missing is almost the only one.
+if [ "$verb" = logs ]; then
+  docker container inspect --format . "$node" >/dev/null || exit
+  exec docker logs "$@" 2>&1
+fi
 if [ -z "${end_exec_program:-}" ]; then exec docker "$verb" "$@"; fi
 # A terminal: if it goes, the command must not stay. Docker's client ends then, but the command does not notice.
 gone() {

@@ -15,7 +15,8 @@ make_state() {
 is_kits() { grep -qxF "$(sha256sum <"$root$2" | cut -c1-64)" "$1/written"; }
 
 # save_original PATH AREA: keeps the original of a file that kit is about to change, once. Keeps also what somebody
-# else made of the file since then, and with it that an undo must not replace what is a mixture from now on.
+# else made of the file since then, and with it that an undo must not replace what is a mixture from now on. The mark
+# `folder` means that the file's folder is new, too.
 save_original() {
   make_state
   saved=$state/files/$(key_of "$1")
@@ -29,7 +30,8 @@ save_original() {
   (
     umask 077
     mkdir "$saved.new" && printf '%s\n' "$1" >"$saved.new/path" && printf '%s\n' "$2" >"$saved.new/area" &&
-      : >"$saved.new/written" && if [ -e "$root$1" ]; then cp -p -- "$root$1" "$saved.new/original"; fi
+      : >"$saved.new/written" && { [ -d "$root${1%/*}" ] || : >"$saved.new/folder"; } &&
+      if [ -e "$root$1" ]; then cp -p -- "$root$1" "$saved.new/original"; fi
   ) && mv -T "$saved.new" "$saved" || fail "the original of $1 cannot be kept; is the disk full?"
 }
 

@@ -1,4 +1,5 @@
-# Gives a file its original bytes, mode and owner, or removes it if it did not exist. Arguments: PATH.
+# Gives a file its original bytes, mode and owner, or removes it if it did not exist, with a folder that kit made for it.
+# Arguments: PATH.
 saved=$state/files/$(key_of "$1")
 [ -d "$saved" ] || exit 0
 if [ -e "$saved/original" ]; then
@@ -9,5 +10,7 @@ if [ -e "$saved/original" ]; then
 else
   [ ! -e "$root$1" ] || begin "$1"
   rm -f -- "$root$1" || fail "$1 cannot be removed"
+  # A folder that is not empty stays.
+  if [ -e "$saved/folder" ]; then rmdir "$root${1%/*}" 2>/dev/null || true; fi
 fi
 rm -rf "$saved"

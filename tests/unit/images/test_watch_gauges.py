@@ -176,6 +176,29 @@ def test_a_sum_of_devices_has_each_byte_once(
     assert (point["received"], point["sent"]) == (10 * len(devices.lowest(known)), len(devices.lowest(known)))
 
 
+@pytest.mark.parametrize(
+    ("kind", "adapter", "counted"),
+    [
+        # IP over InfiniBand, whose port counts it as well.
+        ("32", "mlx5_0", ["eth0", "mlx5_0/1"]),
+        # RoCE: the network device does not count RDMA, and the port nothing else.
+        ("1", "mlx5_0", ["eth0", "ib0", "mlx5_0/1"]),
+        # The port of another adapter, which counts no bytes.
+        ("32", "mlx5_9", ["eth0", "ib0", "mlx5_0/1"]),
+    ],
+)
+def test_a_sum_of_devices_has_what_ip_sends_over_infiniband_once(
+    host: Host, tmp_path: Path, kind: str, adapter: str, counted: list[str]
+) -> None:
+    host("sys/class/net/ib0/type", f"{kind}\n")
+    host("sys/class/net/ib0/dev_port", "0\n")
+    host("sys/class/net/eth0/type", "1\n")
+    (tmp_path / "sys/class/net/ib0/device/infiniband" / adapter).mkdir(parents=True)
+    assert sorted(devices.lowest(dict.fromkeys(["eth0", "ib0", "mlx5_0/1"]))) == counted
+    host("sys/class/net/ib0/dev_port", "1\n")
+    assert sorted(devices.lowest(dict.fromkeys(["eth0", "ib0", "mlx5_0/1"]))) == ["eth0", "ib0", "mlx5_0/1"]
+
+
 def test_rdma_goes_past_the_network_devices(host: Host) -> None:
     host("proc/net/dev", "a\nb\n")
     port = "sys/class/infiniband/mlx5_0/ports/1"

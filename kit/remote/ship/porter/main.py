@@ -70,6 +70,8 @@ class Porter:
         self._failed = False
         self._ended = False
         self._folder = ""
+        # The path of a pack that this porter wrote. Once the ship begins, it is a layer in `_folder`.
+        self._pack_path = ""
         self._hold = Hold()
         self._cargo: Union[code.Cargo, image.Cargo]
 
@@ -90,6 +92,10 @@ class Porter:
         threading.Thread(target=self._watch, daemon=True).start()
         self._guarded(self._open)
         if self._ended:
+            # The ship ended before it began: nobody takes the pack.
+            if self._pack_path:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._pack_path)
             self._hold.release()
             return
         # Orders that came meanwhile are still unread.
@@ -182,6 +188,7 @@ class Porter:
     def _pack(self, cargo: code.Cargo) -> None:
         self._enter(cargo.folder)
         sha256, size = cargo.pack()
+        self._pack_path = names.below(cargo.folder, sha256)
         self.say({"packed": {"sha256": sha256, "size": size}})
 
     def _begin(self, order: Dict[str, Any]) -> None:

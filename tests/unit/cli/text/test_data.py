@@ -59,7 +59,7 @@ def test_the_listing() -> None:
         replace(ROW, name="new", state="changed", hosts=()),
         DataRow(name="nas", source="nfs://nas/x", stage="none", state="mounted"),
     )
-    assert text.listing(DataListing(cluster="lab", sets=rows), now=1300.0).splitlines() == [
+    assert text.listing(DataListing(cluster="lab", sets=rows, now=1300.0)).splitlines() == [
         "NAME    SOURCE         STAGE  HOSTS   FILES  SIZE     AGE    STATE",
         "images  s3://b/images  disk   2 of 2  1000   1.00 GB  5 min  staged",
         "more    s3://b/images  disk   0 of 2                         staging 40 %",
@@ -81,7 +81,7 @@ def test_the_listing_says_how_to_get_another_mount() -> None:
 
 def test_the_listing_names_other_copies() -> None:
     row = replace(ROW, elsewhere={"/mnt/nvme/kit-data/lab/images": ("gpu1", "gpu2")})
-    assert text.listing(DataListing(cluster="lab", sets=(ROW, row)), now=1300.0).splitlines()[3:] == [
+    assert text.listing(DataListing(cluster="lab", sets=(ROW, row), now=1300.0)).splitlines()[3:] == [
         "images: a copy on gpu[1-2] in /mnt/nvme/kit-data/lab/images, which kit.yaml does not name; kit data rm images "
         "deletes all copies"
     ]

@@ -6,7 +6,7 @@ import time
 
 from kit.cli.text import queue as text
 from kit.cli.text.run import runs
-from kit.model.queue import Changed, Cordon, Line, Queued, Reason, WaitingRun
+from kit.model.queue import Changed, Cordon, HostRow, HostRows, Line, Queued, Reason, WaitingRun
 from kit.model.result import RunsResult
 from kit.model.values import replace
 
@@ -38,6 +38,9 @@ def test_the_clock_of_the_head_counts() -> None:
     (row,) = text.line(Line(cluster="lab", runs=(run,), now=now)).splitlines()[1:]
     assert row.split()[4] == "5s"
     assert "soon" not in row
+    out = HostRow(name="gpu3", address="10.0.0.3", cordon=Cordon(host="gpu3", why="hot", by="me", at=now - 7))
+    (row,) = text.hosts(HostRows(cluster="lab", hosts=(out,), now=now)).splitlines()[1:]
+    assert row.split()[-2:] == ["me", "7s"]
     listed = runs(RunsResult(cluster="lab", runs=(), waiting=(run,), now=now)).splitlines()[1].split()
     assert "5s" in listed
 

@@ -27,6 +27,13 @@ def test_what_rclone_has_mounted() -> None:
         parse(f"set {COPY}\nmounted\nend\n", "lab")
 
 
+@pytest.mark.parametrize("word", ["", "-1", "1e9", "99999999999999"])
+def test_the_time_of_a_host(word: str) -> None:
+    assert parse("now 1795000000\nend\n", "lab").now == 1_795_000_000
+    with pytest.raises(OddAnswer):
+        parse(f"now {word}\nend\n", "lab")
+
+
 @pytest.mark.parametrize("folder", ["/home/images", "/opt/kit/.data/other/images", f"{COPY}/files", "kit-data/lab/a"])
 def test_a_host_cannot_name_another_folder(folder: str) -> None:
     with pytest.raises(OddAnswer, match="it has a folder that is not of a data set"):

@@ -29,7 +29,7 @@ def test_an_engine_that_is_down(text: str) -> None:
 def test_an_engine_that_restarted() -> None:
     error = engine_down("Error response from daemon: No such exec instance: 1a2b", "gpu1")
     assert error is not None
-    assert error.message.startswith("the Docker Engine restarted: ")
+    assert error.message.startswith("the Docker Engine restarted, or the container was stopped or removed: ")
 
 
 @pytest.mark.parametrize(

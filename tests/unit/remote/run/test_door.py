@@ -293,7 +293,7 @@ def test_a_head_that_hangs_up_is_asked_again(with_ssh: Ssh, tmp_path: Path, no_p
          "the connection to the head broke: Timeout, server not responding."),
         (f"{HELLO}; read -r line; exit 137", NotReadyError, "without a message (exit 137)"),
         (f"{HELLO}; read -r line; echo 'Error: No such exec instance: 1a2b' >&2; exit 1", EngineDownError,
-         "the Docker Engine restarted: Error: No such exec"),
+         "the Docker Engine restarted, or the container was stopped or removed: Error: No such exec"),
         # It ends before the request.
         (f"{HELLO}; exec <&-; exit 137", NotReadyError, "without a message (exit 137)"),
     ],

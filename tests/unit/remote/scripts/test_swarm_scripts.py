@@ -77,6 +77,17 @@ def test_composes_node_is_found_by_its_name_and_the_command_stays_what_it_is(bar
     assert done.stdout.splitlines() == ["<logs>", "<--tail>", "<3>", "<kit-lab-mpihead>"]
 
 
+def test_the_log_of_a_node_is_on_stdout_and_dockers_own_error_on_stderr(bare: Path) -> None:
+    """The node's sshd logs to stderr, and a pipe such as `kit logs gpu1 | grep` gets stdout."""
+    docker(bare, 'case $1 in logs) echo started; echo "sshd: listening" >&2 ;; esac')
+    done = run(bare, node_logs("kit-lab-mpihead"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "started\nsshd: listening\n", "")
+    docker(bare, 'echo "Error response from daemon: No such container: $5" >&2; exit 1')
+    gone = run(bare, node_logs("kit-lab-mpihead"))
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert gone.stderr == "Error response from daemon: No such container: kit-lab-mpihead\n"
+
+
 def test_a_command_in_swarms_node_gains_no_privileges(bare: Path, tmp_path: Path) -> None:
     """Its container has no such setting, so the command sets it. What a stub of Docker gets is then run for real."""
     (tmp_path / "lab").mkdir()

@@ -11,6 +11,7 @@ import pytest
 
 from kit.remote.ship.porter import main
 from tests.fakes.socket_engine import FakeEngine
+from tests.unit.remote.ship.porter.test_code import TREE, Host, manifest_of, pack_of, sha
 from tests.unit.remote.ship.porter.test_program import CERTIFICATE, KEY, Sent
 
 NAME, BASE = "a" * 64, "b" * 64
@@ -59,6 +60,22 @@ def test_a_ship_may_end_before_it_begins(start: Callable[[], Sent], tmp_path: Pa
     assert porter.gone() == 0
     # It leaves nothing in the way of others.
     assert list((tmp_path / "code").iterdir()) == []
+
+
+def test_a_ship_that_ends_before_it_begins_leaves_no_pack(start: Callable[[], Sent], tmp_path: Path) -> None:
+    """The operator asks the head again what runs need, after the source has packed. That may fail."""
+    digest = sha(manifest_of(TREE))
+    Host(tmp_path).take(pack_of(TREE), digest)
+    porter = start()
+    store = str(tmp_path / "code")
+    porter.order(op="enter", store=store)
+    porter.until("entered")
+    porter.order(op="inspect", code={"digest": digest, "base": None, "store": store})
+    pack = tmp_path / "code" / "incoming" / porter.until("packed")["packed"]["sha256"]
+    assert pack.exists()
+    porter.order(op="end", keep=False)
+    assert porter.gone() == 0
+    assert not pack.exists()
 
 
 class Orders:
