@@ -21,12 +21,17 @@ _TESTING = ("testing", "unstable", "sid")
 _DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")
 
 
+def branch_of(facts: SetupFacts) -> str:
+    """Return the branch of the driver in this release of Debian, or "" if kit does not know it, as in testing."""
+    return _BRANCHES.get(major(facts.version)[:1], "")
+
+
 def packages_of(facts: SetupFacts) -> tuple[str, ...]:
     """Return what brings the driver to a host without one.
 
     Raises StepError if the driver of this release does not know its GPUs.
     """
-    branch = _BRANCHES.get(major(facts.version)[:1])
+    branch = branch_of(facts)
     if branch and is_blackwell(facts):
         raise StepError(
             f"its GPUs need NVIDIA's driver 570 or newer, and {facts.name} has {branch}",
