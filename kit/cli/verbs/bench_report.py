@@ -4,6 +4,7 @@
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from kit.cli import candidates
@@ -22,7 +23,10 @@ def report(session: Session) -> int:
     from kit.flows.bench.report import find, write
 
     def text(written: BenchReport) -> str:
-        return summary_text(written.summary, width=session.width)
+        shown = summary_text(written.summary, width=session.width)
+        if all(case.state != "not run" for case in written.summary.cases):
+            return shown
+        return f"{shown}\n\n→ to measure the rest: kit bench --resume --session {shlex.quote(str(written.folder))}"
 
     written = write(find(session.folder, session.args.session))
     session.show("bench-report", written, text)
