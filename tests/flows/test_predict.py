@@ -143,6 +143,16 @@ def test_one_rank_on_one_host_exchanges_nothing(capsys: pytest.CaptureFixture[st
     assert "shared by the 2 ranks of a host" in out
 
 
+def test_a_small_model_and_a_file_that_is_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.json"
+    words = ("predict", "--gradients", str(file), "--step-ms", "1", "--link", "8gbit")
+    file.write_text('{"layers": [[2, 30000], [1, 50]]}')
+    assert "mine.json: 30,050 parameters, 120 kB of gradients in 2 tensors" in printed(capsys, *words)[1]
+    file.write_text("[" * 100_000)
+    code, _, err = printed(capsys, *words)
+    assert (code, "mine.json: this is not a file of gradients" in err) == (2, True)
+
+
 @pytest.mark.parametrize(("text", "wanted"), [("200mbit", 25e6), ("8gbit", 1e9), ("12.5Gbit", 1.5625e9)])
 def test_rates(text: str, wanted: float) -> None:
     assert rate(text, "--link") == wanted
