@@ -295,7 +295,7 @@ def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:
 
 
 def _image(text: str) -> str:
-    """Return what to write for a flavor, or an image of their own, that somebody wrote after `image:`."""
+    """Return what to write for a flavor, or the name of an image, that somebody wrote after `image:`."""
     flavors = near(text, settings()["image.flavour"].choices, most=1)
     if flavors or not {"/", ":"} & set(text):
         return f"write image: {{flavour: {flavors[0] if flavors else 'auto'}}}"

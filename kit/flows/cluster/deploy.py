@@ -231,7 +231,7 @@ def _warn_of_base(context: Context, tag: str) -> None:
     spec = context.spec
     if spec.image.base is None or spec.registry is not None or spec.builder == "head":
         return
-    from kit.flows.image.base import warn_of_new_base  # noqa: PLC0415  (few clusters have a base of their own)
+    from kit.flows.image.base import warn_of_new_base  # noqa: PLC0415  (few clusters have their own base)
     from kit.remote.engine.client import Engine  # noqa: PLC0415
 
     with suppress(KitError), closing(Engine.connect()) as engine:
