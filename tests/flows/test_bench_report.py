@@ -195,9 +195,15 @@ def test_a_folder_that_cannot_be_written_to_is_reported(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    code, _, err = kit("bench", "report", "20260101-egs")
+    code, out, err = kit("bench", "report", "20260101-egs")
     assert code == 1
-    assert "No space left on device" in err
+    assert "warning:" in err
+    assert "results.csv cannot be written: No space left on device" in err
+    assert "→ make room, or copy the folder to where you may write" in err
+    # It can be read all the same.
+    assert "8 ranks do 6.9 times the work of one rank" in out
+    code, out, _ = kit("bench", "report", "20260101-egs", "--output", "json")
+    assert (code, json.loads(out)["files"], json.loads(out)["summary"]["preset"]) == (1, [], "egs")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
