@@ -63,7 +63,7 @@ class InputError(KitError):
 
 
 class InputErrors(InputError):
-    """Several problems of one file, reported together, so that a person fixes the file once."""
+    """Several problems of one file or command line, reported together, so that a person fixes it once."""
 
     def __init__(self, problems: Sequence[InputError]) -> None:
         first = problems[0]

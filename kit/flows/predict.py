@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kit.config.paths import expanded
 from kit.config.text import text_of
-from kit.errors import InputError
+from kit.errors import InputError, InputErrors
 from kit.model import quantity
 from kit.model.allreduce import Algorithm, Library
 from kit.model.scaling import Assumption, Gradients, Links, Prediction, Training
@@ -73,12 +73,15 @@ class Answer:
 
 
 def predict(request: PredictRequest, *, folder: Path) -> Answer:
-    """Predict 1, 2, 4 … ranks up to the requested number. Raises InputError for a missing or wrong value."""
+    """Predict 1, 2, 4 … ranks up to the requested number.
+
+    Raises InputError for a missing or wrong value, and InputErrors if several are missing.
+    """
+    if missing := _missing(request):
+        raise missing[0] if len(missing) == 1 else InputErrors(missing)
     gradients = _gradients(request, folder)
     step, step_source = _step(request)
-    if request.link is None:
-        raise InputError("--link is missing: the rate of a host's link", hint="for example: --link 8gbit")
-    link = rate(request.link, "--link")
+    link = rate(str(request.link), "--link")
     intra, intra_source = INTRA.get(request.intra) or (_intra_rate(request.intra), "given")
     memory, memory_source = MEMORY[request.library]
     if request.memory_rate:
@@ -148,13 +151,27 @@ def _intra_rate(text: str) -> float:
         ) from error
 
 
-def _gradients(request: PredictRequest, folder: Path) -> Gradients:
+def _missing(request: PredictRequest) -> list[InputError]:
+    """Return an error for each value that a prediction needs and the request lacks, or gives twice."""
+    problems = []
     given = [value for value in (request.model, request.gradients, request.parameters) if value]
     if len(given) != 1:
-        raise InputError(
-            "no gradients given" if not given else "--model, --gradients and --parameters exclude each other",
-            hint="give one of --model resnet50, --gradients FILE, --parameters 25.6m",
-        )
+        text = "no gradients given" if not given else "--model, --gradients and --parameters exclude each other"
+        hint = "give one of --model resnet50, --gradients FILE, --parameters 25.6m"
+        problems.append(InputError(text, hint=hint))
+    if request.step_ms is None and request.img_sec is None:
+        hint = "measure it (kit run --np 1 -- tf_benchmark …), and give --step-ms 290, or --img-sec 220 --batch-size 64"
+        problems.append(InputError("the step time of one rank alone is missing", hint=hint))
+    elif request.step_ms is None and request.batch_size is None:
+        text = "--img-sec requires --batch-size to compute the step time"
+        problems.append(InputError(text, hint="for example: --batch-size 64"))
+    if request.link is None:
+        text = "--link is missing: the rate of a host's link"
+        problems.append(InputError(text, hint="for example: --link 8gbit"))
+    return problems
+
+
+def _gradients(request: PredictRequest, folder: Path) -> Gradients:
     if request.parameters:
         return table.counted(request.parameters)
     if request.model:
@@ -171,18 +188,11 @@ def _gradients(request: PredictRequest, folder: Path) -> Gradients:
 
 
 def _step(request: PredictRequest) -> tuple[float, str]:
+    """Return the seconds of a step, and where they are from. `_missing` has found nothing missing."""
     if request.step_ms is not None:
         return request.step_ms / 1e3, "given"
-    if request.img_sec is not None and request.batch_size is not None:
-        return request.batch_size / request.img_sec, f"{request.batch_size} images at {request.img_sec:g} a second"
-    if request.img_sec is not None:
-        raise InputError(
-            "--img-sec requires --batch-size to compute the step time", hint="for example: --batch-size 64"
-        )
-    raise InputError(
-        "the step time of one rank alone is missing",
-        hint="measure it (kit run --np 1 -- tf_benchmark …), and give --step-ms 290, or --img-sec 220 --batch-size 64",
-    )
+    images, pace = request.batch_size or 0, request.img_sec or math.inf
+    return images / pace, f"{images} images at {pace:g} a second"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +225,7 @@ def _assumptions(
             "forward_share",
         ),
         row("backward's pace", "each layer's multiplications", "only convolutions and dense layers cost time"),
-        row("link", f"{request.link}, full duplex, shared by the {request.per_host} ranks of a host", "given"),
+        row("link", f"{request.link}, full duplex, {_shared(request)}", "given"),
         row("payload", f"{request.payload_share:.3f} of it: {links.inter / 1e6:.1f} MB/s", _PAYLOAD, "payload_share"),
         row("both directions", *_BOTH_WAYS["turns" if links.turns_from < math.inf else request.library]),
         row("other traffic", "none; all links run at full rate at once", "assumed"),
@@ -233,6 +243,11 @@ def _assumptions(
         row("cycle", f"{request.cycle_ms:g} ms", "Horovod 0.28's default", "cycle_ms"),
         row("not modeled", "input, optimizer, stragglers, lost packets, TCP that pauses (BBR)", "assumed"),
     )
+
+
+def _shared(request: PredictRequest) -> str:
+    ranks = min(request.per_host, request.gpus)
+    return "for the one rank of a host" if ranks == 1 else f"shared by the {ranks} ranks of a host"
 
 
 _PAYLOAD = "TCP with timestamps in Ethernet frames of 1500 bytes: 1448 of 1538"

@@ -12,6 +12,7 @@ from kit.model.values import replace
 if TYPE_CHECKING:
     from kit.model.observed import HostFacts
     from kit.model.spec import ClusterSpec, Flavour, ImageSpec
+    from kit.plan.image import CudaNeeds
 
 # `gpu` and `cuda` are `auto` that requires GPUs.
 OPEN = ("auto", "gpu", "cuda")
@@ -90,26 +91,53 @@ def driver_problems(image: ImageSpec, observed: Sequence[HostFacts]) -> list[Kit
 
     A base that kit does not know, and a driver that nvidia-smi does not report, have no check.
     """
-    from kit.plan.image import CUDA  # noqa: PLC0415  (it is not needed where no host has a GPU)
-
-    needs = CUDA.get(image.flavour) if image.base is None else None
+    needs = cuda_needs(image)
     if needs is None:
         return []
     return [
         StepError(
             marked(
-                f"has the NVIDIA driver {facts.driver}, and CUDA {needs.cuda} of the image ({image.flavour}) needs "
-                f"{needs.driver} or newer",
+                f"has the NVIDIA driver {driver_and_need(facts.driver, image, needs)}",
                 [gpu.name for gpu in facts.gpus],
             ),
-            hint="install a newer driver, for example: sudo apt-get install nvidia-driver-"
-            f"{needs.driver.partition('.')[0]}-server, then reboot; or set image.flavour to one with an older CUDA: "
-            + ", ".join(f"{name} ({other.driver})" for name, other in sorted(CUDA.items())),
+            hint=newer_driver(needs, facts.driver, debian=facts.os.startswith("Debian")),
             host=facts.host.name,
         )
         for facts in observed
-        if facts.gpus and facts.driver and _numbers(facts.driver) < _numbers(needs.driver)
+        if facts.gpus and facts.driver and is_older(facts.driver, needs.driver)
     ]
+
+
+def cuda_needs(image: ImageSpec) -> CudaNeeds | None:
+    """Return what the CUDA of this image, which has a definite flavor, needs of hosts with GPUs.
+
+    None for an image without CUDA, and for a base that kit does not know.
+    """
+    from kit.plan.image import CUDA  # noqa: PLC0415  (it is not needed where no host has a GPU)
+
+    return CUDA.get(image.flavour) if image.base is None else None
+
+
+def driver_and_need(driver: str, image: ImageSpec, needs: CudaNeeds) -> str:
+    """Return a driver's version, and which one the image needs."""
+    return f"{driver}, and CUDA {needs.cuda} of the image ({image.flavour}) needs {needs.driver} or newer"
+
+
+def newer_driver(needs: CudaNeeds, driver: str, *, debian: bool) -> str:
+    """Return what to do about a driver that is too old for the image. `debian`: the host's system is Debian."""
+    from kit.plan.image import CUDA  # noqa: PLC0415  (it is not needed where no host has a GPU)
+
+    package = f"nvidia-driver-{needs.driver.partition('.')[0]}-server"
+    # Only Ubuntu has a package for each branch.
+    newer = " from NVIDIA's own repository" if debian else f", for example: sudo apt-get install {package}"
+    others = [f"{name} ({other.driver})" for name, other in sorted(CUDA.items()) if not is_older(driver, other.driver)]
+    older = f"; or set image.flavour to one with an older CUDA: {', '.join(others)}" if others else ""
+    return f"install a newer driver{newer}, then reboot{older}"
+
+
+def is_older(driver: str, least: str) -> bool:
+    """Return whether a driver's version, such as 550.163.01, is below another."""
+    return _numbers(driver) < _numbers(least)
 
 
 def model_problems(image: ImageSpec, observed: Sequence[HostFacts]) -> list[KitError]:
@@ -120,7 +148,7 @@ def model_problems(image: ImageSpec, observed: Sequence[HostFacts]) -> list[KitE
     """
     from kit.plan.image import CUDA  # noqa: PLC0415  (it is not needed where no host has a GPU)
 
-    needs = CUDA.get(image.flavour) if image.base is None else None
+    needs = cuda_needs(image)
     if needs is None:
         return []
     problems: list[KitError] = []

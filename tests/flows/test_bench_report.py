@@ -11,7 +11,9 @@ import pytest
 
 from kit.cli.main import main
 from kit.cli.text.bench_summary import bench_table
+from kit.errors import InputError
 from kit.flows.bench.report import load, write
+from kit.remote.bench.session_folder import check_new
 from tests import benchdata
 
 RECORDED = Path(__file__).parents[2] / "docs" / "benchmarks"
@@ -193,9 +195,15 @@ def test_a_folder_that_cannot_be_written_to_is_reported(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    code, _, err = kit("bench", "report", "20260101-egs")
+    code, out, err = kit("bench", "report", "20260101-egs")
     assert code == 1
-    assert "No space left on device" in err
+    assert "warning:" in err
+    assert "results.csv cannot be written: No space left on device" in err
+    assert "→ make room, or copy the folder to where you may write" in err
+    # It can be read all the same.
+    assert "8 ranks do 6.9 times the work of one rank" in out
+    code, out, _ = kit("bench", "report", "20260101-egs", "--output", "json")
+    assert (code, json.loads(out)["files"], json.loads(out)["summary"]["preset"]) == (1, [], "egs")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -207,3 +215,64 @@ def test_a_table_fits_its_terminal_by_cutting_names(tmp_path: Path, width: int) 
     # Figures are never cut: below what they take it is as wide as they need.
     assert max(map(len, lines)) <= max(width, 90)
     assert any("341.6 img/s" in line for line in lines)
+
+
+def test_the_latest_session_is_the_one_that_began_last(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    """--dir chooses the name of the folder: kit bench --dir bench/monday."""
+    session = benchdata.egs(id="20251231-egs")
+    folder = benchdata.write(root / "bench" / "monday", session)
+    meta = folder / "session.json"
+    meta.write_text(meta.read_text().replace('"started": "2026', '"started": "2025'))
+    rows = json.loads(kit("bench", "list", "--output", "json")[1])["value"]
+    assert [row["folder"] for row in rows] == ["monday", "20260101-egs", "20260102-egs"]
+    assert kit("bench", "report")[2].splitlines()[0] == str(root / "bench" / "20260102-egs" / "results.csv")
+    # By the name that the list shows, the other verbs find it.
+    assert kit("bench", "list")[1].splitlines()[1].split()[0] == "monday"
+    assert kit("bench", "report", "monday")[0] == 0
+
+
+@pytest.mark.parametrize("words", [("report", "x" * 300), ("compare", "20260101-egs", "x" * 300)])
+def test_a_name_that_no_folder_can_have(kit: Callable[..., tuple[int, str, str]], words: tuple[str, ...]) -> None:
+    code, _, err = kit("bench", *words)
+    assert (code, f"there is no session '{'x' * 300}'" in err) == (2, True)
+
+
+def test_a_folder_that_others_closed(kit: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_file", closed)
+    code, _, err = kit("bench", "report", "/home/ann/bench/1")
+    assert (code, "cannot read /home/ann/bench/1/session.json: Permission denied" in err) == (1, True)
+    assert "→" in err
+
+
+def test_without_a_session_the_hint_is_how_to_measure_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-C", str(tmp_path), "bench", "report", "monday"], environ={}) == 2
+    err = capsys.readouterr().err
+    assert "there is no session 'monday', and none in " in err
+    assert "→ to measure one: kit bench" in err
+
+
+def test_the_rest_of_a_session_can_be_measured(kit: Callable[..., tuple[int, str, str]], root: Path) -> None:
+    folder = root / "bench" / "20260101-egs"
+    resume = f"→ to measure the rest: kit bench --resume --session {folder}"
+    assert resume not in kit("bench", "report", "20260101-egs")[1]
+    (folder / "samples.jsonl").unlink()
+    assert kit("bench", "report", "20260101-egs")[1].splitlines()[-1] == resume
+    assert "To see how far each went: kit bench list" in kit("bench", "compare", "20260101-egs", "20260102-egs")[1]
+
+
+def test_a_plot_in_a_folder_that_is_missing(kit: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    words = ("bench", "compare", "20260101-egs", "20260102-egs", "--plot")
+    code, _, err = kit(*words, str(tmp_path / "my plots" / "both.png"))
+    assert (code, f"→ make its folder: mkdir -p '{tmp_path}/my plots'" in err) == (1, True)
+    (tmp_path / "folder.png").mkdir()
+    code, _, err = kit(*words, str(tmp_path / "folder.png"))
+    assert (code, "→ name a file in a folder" in err) == (1, True)
+    assert not (tmp_path / ".folder.png.part").exists()
+
+
+def test_a_folder_for_a_session_that_cannot_be() -> None:
+    with pytest.raises(InputError, match="cannot be a folder of yours: File name too long"):
+        check_new(Path("x" * 300))

@@ -116,6 +116,43 @@ def test_what_is_wrong_is_reported(words: list[str], says: str, capsys: pytest.C
     assert "→" in err or "--help" in err
 
 
+def test_all_missing_values_are_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = printed(capsys, "predict")
+    assert (code, out) == (2, "")
+    assert [line.split(":")[2].strip() for line in err.splitlines() if line.startswith("kit:")] == [
+        "no gradients given",
+        "the step time of one rank alone is missing",
+        "--link is missing",
+    ]
+    assert err.count("→") == 3
+    _, out, _ = printed(capsys, "predict", "--img-sec", "100", "--link", "8gbit", "--output", "json")
+    assert [problem["message"] for problem in json.loads(out)["problems"]] == [
+        "no gradients given",
+        "--img-sec requires --batch-size to compute the step time",
+    ]
+
+
+def test_one_rank_on_one_host_exchanges_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("predict", "--model", "vgg16", "--step-ms", "290", "--link", "8gbit", "--gpus")
+    _, out, _ = printed(capsys, *words, "1", "--per-host", "4")
+    assert "Predicted on 1 rank, 1 host: efficiency 100.0 %" in out
+    assert "A step takes 290.0 ms. One rank exchanges nothing." in out
+    assert "8gbit, full duplex, for the one rank of a host" in out
+    _, out, _ = printed(capsys, *words, "2", "--per-host", "4")
+    assert "Predicted on 2 ranks, 1 host:" in out
+    assert "shared by the 2 ranks of a host" in out
+
+
+def test_a_small_model_and_a_file_that_is_nested_too_deeply(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.json"
+    words = ("predict", "--gradients", str(file), "--step-ms", "1", "--link", "8gbit")
+    file.write_text('{"layers": [[2, 30000], [1, 50]]}')
+    assert "mine.json: 30,050 parameters, 120 kB of gradients in 2 tensors" in printed(capsys, *words)[1]
+    file.write_text("[" * 100_000)
+    code, _, err = printed(capsys, *words)
+    assert (code, "mine.json: this is not a file of gradients" in err) == (2, True)
+
+
 @pytest.mark.parametrize(("text", "wanted"), [("200mbit", 25e6), ("8gbit", 1e9), ("12.5Gbit", 1.5625e9)])
 def test_rates(text: str, wanted: float) -> None:
     assert rate(text, "--link") == wanted

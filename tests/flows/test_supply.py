@@ -18,10 +18,10 @@ from kit.flows.image.push import push_from_head
 from kit.model.plan import Pull, Ship
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
-from kit.model.spec import ClusterSpec
+from kit.model.spec import ClusterSpec, ImageSpec
 from kit.model.values import asdict
 from kit.plan.bases import pinned
-from kit.remote.engine.client import Engine
+from kit.remote.engine.client import Engine, EngineImage
 from tests.fakes.engine import BUILT
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
@@ -242,3 +242,35 @@ def test_a_build_that_replaces_an_image_says_that_hosts_keep_theirs(fleet: Fleet
     (warned,) = reporter.of(Warned)
     assert warned.text == f"hosts that have {TAG} keep the image that they have, because the tag is the same"
     assert warned.hint == f"to replace it there: kit image push {REGISTRY}, kit down --images, then kit deploy"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_newer_base_on_this_machine_is_named_though_all_hosts_have_the_tag(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    image = {"flavour": "ssh-layer", "base": "team/hvd:latest"}
+    tag = content(ClusterSpec(image=ImageSpec(flavour="ssh-layer", base="team/hvd:latest"))).tag
+    for vm in fleet.vms.values():
+        vm.images = {tag: BUILT}
+
+    class ThisMachine:
+        host = None
+
+        def image(self, name: str) -> EngineImage:
+            return EngineImage(image_id="sha256:1", size_bytes=1, layers=("a", "b") if name == tag else ("c",))
+
+        def close(self) -> None:
+            pass
+
+    def connect() -> ThisMachine:
+        if not answers:
+            raise UnreachableError("no Docker Engine answers")
+        return ThisMachine()
+
+    monkeypatch.setattr(Engine, "connect", connect)
+    deploy(fleet.context(reporter, image=image), dry_run=True)
+    texts = [event.text for event in reporter.of(Warned) if "team/hvd" in event.text]
+    assert texts == [f"{tag} was built on another team/hvd:latest than this machine has now"] * answers
+    fleet.registry.images[f"{REGISTRY}/{tag}"] = DIGEST
+    deploy(fleet.context(reporter, image=image, registry=REGISTRY), dry_run=True)
+    assert len([event for event in reporter.of(Warned) if "team/hvd" in event.text]) == answers

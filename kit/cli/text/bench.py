@@ -31,9 +31,9 @@ def _words(case: Case) -> str:
 
 def sessions(listing: Sequence[SessionRow], *, width: int | None = None) -> str:
     if not listing:
-        return "There is no session yet. To start one: kit bench, or kit bench --preset egs"
+        return "There is no session yet. To measure one: kit bench, or kit bench --preset egs"
     rows = [
-        (row.id, row.cluster, row.cases, row.samples, f"{row.left} launches left" if row.left else "complete")
+        (row.folder, row.cluster, row.cases, row.samples, f"{row.left} launches left" if row.left else "complete")
         for row in listing
     ]
     header = ("SESSION", "CLUSTER", "CASES", "SAMPLES", "STATE")

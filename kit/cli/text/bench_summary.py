@@ -101,7 +101,7 @@ def _painted(text: str, shown: Sequence[Change], paint: Paint | None) -> str:
 
 def _counted(value: Comparison, *, hidden: int) -> list[str]:
     if not value.changes:
-        return ["No figure was measured in both."]
+        return ["No figure was measured in both. To see how far each went: kit bench list, kit bench report"]
     beyond = [change for change in value.changes if change.verdict in ("better", "worse")]
     sentences = [f"{len(beyond)} of {len(value.changes)} figures changed beyond the noise."]
     single = sum(min(change.a.count, change.b.count) < 2 for change in value.changes)

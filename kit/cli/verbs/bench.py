@@ -41,8 +41,8 @@ def bench(session: Session) -> int:
         now=args.now,
     )
     result = bench(session.context(), request, on_sample=lambda sample: session.emit("sample", sample))
-    _show_result(session, result)
-    return FAILED_CASES if result.failed else 0
+    written = _show_result(session, result)
+    return FAILED_CASES if result.failed or not written else 0
 
 
 def _check_resume(session: Session, options: BenchOptions) -> None:
@@ -60,20 +60,21 @@ def _check_resume(session: Session, options: BenchOptions) -> None:
         raise InputError("--dry-run shows the plan of a new session", hint="kit bench list shows what is left")
 
 
-def _show_result(session: Session, result: BenchResult) -> None:
-    """Print the session's table and files."""
+def _show_result(session: Session, result: BenchResult) -> bool:
+    """Print the session's table and files. Return whether the files could be written."""
     from kit.cli.text.bench_summary import summary_text
     from kit.flows.bench.report import write
 
-    report = write(result.folder)
+    report = write(result.folder, session.reporter)
     shown = {"session": result.session.id, "folder": result.folder, "seconds": result.seconds,
              "failed": result.failed, "files": report.files, "summary": report.summary}  # fmt: skip
     session.show("bench", shown, lambda _: summary_text(report.summary, width=session.width))
-    if session.json:
-        return
-    session.terminal.tell("\n".join(str(path) for path in report.files))
-    for sample in result.failed:
-        session.terminal.tell(f"kit: error: {sample.case}: {sample.failure}")
+    if not session.json:
+        for path in report.files:
+            session.terminal.tell(str(path))
+        for sample in result.failed:
+            session.terminal.tell(f"kit: error: {sample.case}: {sample.failure}")
+    return bool(report.files)
 
 
 def listing(session: Session) -> int:

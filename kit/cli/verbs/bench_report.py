@@ -4,6 +4,7 @@
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from kit.cli import candidates
@@ -16,19 +17,24 @@ if TYPE_CHECKING:
     from kit.cli.session import Session
     from kit.flows.bench.report import BenchReport
 
+NOT_WRITTEN = 1
+
 
 def report(session: Session) -> int:
     from kit.cli.text.bench_summary import summary_text
     from kit.flows.bench.report import find, write
 
     def text(written: BenchReport) -> str:
-        return summary_text(written.summary, width=session.width)
+        shown = summary_text(written.summary, width=session.width)
+        if all(case.state != "not run" for case in written.summary.cases):
+            return shown
+        return f"{shown}\n\n→ to measure the rest: kit bench --resume --session {shlex.quote(str(written.folder))}"
 
-    written = write(find(session.folder, session.args.session))
+    written = write(find(session.folder, session.args.session), session.reporter)
     session.show("bench-report", written, text)
-    if not session.json:
+    if not session.json and written.files:
         session.terminal.tell("\n".join(str(path) for path in written.files))
-    return 0
+    return 0 if written.files else NOT_WRITTEN
 
 
 def compare(session: Session) -> int:
@@ -71,7 +77,10 @@ VERBS = (
         notes="kit writes results.csv, results.png and report.html, a page without other files, into the session's "
         "folder. The same samples always give the same files.",
         examples=("kit bench report", "kit bench report bench/20261121-101500-egs"),
-        exits=(("2", "there is no such session, or its files cannot be read"),),
+        exits=(
+            ("1", "the files cannot be written; kit shows the results anyway"),
+            ("2", "there is no such session, or its files cannot be read"),
+        ),
     ),
     Verb(
         words=("bench", "compare"),

@@ -108,6 +108,11 @@ OPTIONS = (
         write="leave it out: the tag is a hash of the image's definition, and kit image tag prints it",
         verbs=_IMAGE,
     ),
+    OtherOption(
+        flags=("--dry-run", "-n"),
+        write="print what it would build: kit image render (the Dockerfile), kit image tag (the tag)",
+        verbs=("image build", "image push"),
+    ),
 )
 
 

@@ -14,9 +14,13 @@ from kit.remote.bench import session_folder as benchfolder
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
-    """`left` launches were not made, or failed; a session with none is whole."""
+    """`left` launches were not made, or failed; a session with none is whole.
+
+    `folder` is the name of its folder below bench/, by which verbs find it: the id, or what --dir chose.
+    """
 
     id: str
+    folder: str
     preset: str
     cluster: str
     started: str
@@ -41,6 +45,7 @@ def _row(path: Path) -> SessionRow:
     samples = samples_of(benchfolder.read(path, SAMPLES), str(path / SAMPLES))
     return SessionRow(
         id=session.id,
+        folder=path.name,
         preset=session.preset,
         cluster=session.cluster,
         started=session.started,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.errors import InputError
+from kit.errors import InputError, KitError
+from kit.events import Reporter, Warned
 from kit.model.bench import CSV, META, REPORT, SAMPLES
 from kit.model.benchsummary import Comparison, Summary
 from kit.plan.bench.cases import LADDER
@@ -43,17 +44,25 @@ def load(folder: Path) -> Summary:
     return summarise(session, samples)
 
 
-def write(folder: Path) -> BenchReport:
+def write(folder: Path, reporter: Reporter | None = None) -> BenchReport:
     """Writes results.csv, report.html and, where there is a chart, results.png into the session's folder.
 
-    The same samples give the same bytes.
+    The same samples give the same bytes. With a `reporter`, a disk that refuses is a warning, and the report has no
+    files: what was measured can be shown anyway.
     """
     summary = load(folder)
     drawn = charts(summary)
     files = {CSV: csv_text(summary).encode(), REPORT: html(summary, drawn, report.template()).encode()}
     if drawn:
         files[PLOTS] = png(drawn, title=heading(summary))
-    return BenchReport(folder=folder, files=report.write(folder, files), summary=summary)
+    written: tuple[Path, ...] = ()
+    try:
+        written = report.write(folder, files)
+    except KitError as error:
+        if reporter is None:
+            raise
+        reporter.report(Warned(text=error.message, hint=error.hint))
+    return BenchReport(folder=folder, files=written, summary=summary)
 
 
 def compare_folders(a: Path, b: Path) -> Comparison:

@@ -130,6 +130,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _note_unstaged(context, observed)
         _warn_of_gpus(context, observed)
         _warn_of_images(context, image, observed)
+        _warn_of_base(look.context, tag)
     keys = _keys(plans.dialect_of(spec).held_keys(observed), spec.name)
     digest = requirements_digest(spec)
     plan = plans.deploy_plan(spec, observed, nodes, image, keys, requirements=digest, plugin=plugin)
@@ -223,6 +224,18 @@ def _warn_of_images(context: Context, image: Image, observed: Sequence[HostFacts
     if text := differing(image, observed):
         hint = "to give all hosts the same image: kit down --images, then kit deploy"
         context.reporter.report(Warned(text=text, hint=hint))
+
+
+def _warn_of_base(context: Context, tag: str) -> None:
+    """Warn of a newer base in this machine's engine, also where all hosts have the image. A deploy needs no engine."""
+    spec = context.spec
+    if spec.image.base is None or spec.registry is not None or spec.builder == "head":
+        return
+    from kit.flows.image.base import warn_of_new_base  # noqa: PLC0415  (few clusters have their own base)
+    from kit.remote.engine.client import Engine  # noqa: PLC0415
+
+    with suppress(KitError), closing(Engine.connect()) as engine:
+        warn_of_new_base(engine, spec, tag, reporter=context.reporter)
 
 
 def _supplied(

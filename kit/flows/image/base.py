@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Iterable
 
 from kit.errors import ImageError
-from kit.events import HostDone, HostStep, Note, Reporter
+from kit.events import HostDone, HostStep, Note, Reporter, Warned
+from kit.flows.image.content import locked_bases
+from kit.model.spec import ClusterSpec
 from kit.plan.bases import LOCK, UNLOCKED, without_digest
 from kit.remote.engine.client import Engine
 from kit.remote.machine import bases, prepare
@@ -37,6 +39,26 @@ def bring_bases(
     """
     others = [_bring(engine, name, task=task, reporter=reporter, consent=consent) for name in names]
     return any(others)
+
+
+def warn_of_new_base(engine: Engine, spec: ClusterSpec, tag: str, *, reporter: Reporter) -> None:
+    """Warn if the engine has another image under the name of your own base than the one that `tag` was built on.
+
+    The name is part of the image's definition, and so of its tag, but the content of a base is not.
+    """
+    base = spec.image.base
+    if base is None or "@" in base or base in locked_bases():
+        return
+    image, now = engine.image(tag), engine.image(base)
+    if image is None or now is None or image.layers[: len(now.layers)] == now.layers:
+        return
+    reporter.report(
+        Warned(
+            text=f"{tag} was built on another {base} than {engine.host or 'this machine'} has now",
+            hint="to build it on the new one: kit image build --force, kit down --images, kit deploy; "
+            "with another tag for each build of your base, kit deploy is enough",
+        )
+    )
 
 
 def _bring(engine: Engine, name: str, *, task: str, reporter: Reporter, consent: Consent | None) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kit.errors import ImageError
 from kit.events import HostDone, HostStep, Note, Phase, Reporter, Warned
 from kit.flows.context import Context
-from kit.flows.image.base import Consent, bring_bases
+from kit.flows.image.base import Consent, bring_bases, warn_of_new_base
 from kit.flows.image.content import content, wheel_files
 from kit.model.image import ImageContent
 from kit.model.spec import ClusterSpec
@@ -110,6 +110,8 @@ def build_with(
             on_step=report_steps(reporter, task),
             fresh=force,
         )
+    else:
+        warn_of_new_base(engine, spec, wanted.tag, reporter=reporter)
     if before is not None and before.image_id != image.image_id:
         push = f"kit image push {spec.registry}, " if spec.registry else ""
         reporter.report(

@@ -56,7 +56,7 @@ def from_file(text: str, *, file: str) -> Gradients:
         layers = _layers(rows)
         if not any(layer.elements for layer in layers):
             raise ValueError("it has no tensor")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"this is not a file of gradients: {error}",
             file=file,

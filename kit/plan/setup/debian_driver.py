@@ -15,10 +15,15 @@ from kit.plan.setup.packages import major
 
 _PROGRAMS = ("nvidia-smi", "libcuda1", "libnvidia-ptxjitcompiler1", "nvidia-persistenced")
 # The branch of each release.
-_BRANCHES: Mapping[tuple[int, ...], int] = {(11,): 470, (12,): 535, (13,): 550}
+_BRANCHES: Mapping[tuple[int, ...], str] = {(11,): "470", (12,): "535", (13,): "550"}
 _STABLE = ("stable", "oldstable", "oldoldstable")
 _TESTING = ("testing", "unstable", "sid")
 _DEBIANS_PATH = re.compile(r"/debian(-security)?(\.list)?/*$")
+
+
+def branch_of(facts: SetupFacts) -> str:
+    """Return the branch of the driver in this release of Debian, or "" if kit does not know it, as in testing."""
+    return _BRANCHES.get(major(facts.version)[:1], "")
 
 
 def packages_of(facts: SetupFacts) -> tuple[str, ...]:
@@ -26,8 +31,8 @@ def packages_of(facts: SetupFacts) -> tuple[str, ...]:
 
     Raises StepError if the driver of this release does not know its GPUs.
     """
-    branch, least = _BRANCHES.get(major(facts.version)[:1]), least_branch(facts)
-    if branch and branch < least:
+    branch, least = branch_of(facts), least_branch(facts)
+    if branch and int(branch) < least:
         raise StepError(
             f"its GPUs need NVIDIA's driver {least} or newer, and {facts.name} has {branch}",
             hint="install the driver of NVIDIA's own repository with the open modules, by hand, then: kit setup",

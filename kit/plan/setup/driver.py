@@ -13,7 +13,8 @@ from kit.model.setup.facts import SetupFacts
 from kit.model.setup.paths import NON_FREE_SOURCES, UPGRADES
 from kit.model.setup.result import Remark
 from kit.model.setup.steps import InstallPackages, LoadDriver, WriteSystemFile
-from kit.model.spec import SetupSpec
+from kit.model.spec import ClusterSpec, SetupSpec
+from kit.plan import flavour
 from kit.plan.setup import debian_driver, packages, ubuntu_driver
 from kit.plan.setup.part import Part
 
@@ -38,8 +39,9 @@ _HELD = ("nvidia-", "libnvidia-", "libcuda1", "linux-modules-nvidia-", "cuda-dri
 _HELD_KERNEL = ("linux-image-", "linux-modules-", "linux-headers-", "linux-virtual")
 
 
-def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
+def driver(facts: SetupFacts, cluster: ClusterSpec) -> Part:
     """Return what makes nvidia-smi list the GPUs. kit keeps a driver that works, and one that no package brought."""
+    spec = cluster.setup
     part = Part()
     if not facts.gpus_on_bus:
         return part
@@ -59,6 +61,7 @@ def driver(facts: SetupFacts, spec: SetupSpec) -> Part:
         except KitError as error:
             part.problems.append(error)
             return part
+    part.remarks += _too_old(facts, cluster, installed=works or installed)
     kernel = facts.os == "ubuntu" and (bool(ubuntu_driver.branch_of(facts)) or not (works or installed))
     hold = _hold(facts, kernel=kernel)
     if facts.apt and not facts.has(UPGRADES, hold):
@@ -119,6 +122,31 @@ def _no_fabric_manager(facts: SetupFacts) -> Remark:
         hint=f"when the driver works: kit ssh {name} -- sudo apt-get install {package}, then: "
         f"kit ssh {name} -- sudo systemctl enable --now nvidia-fabricmanager",
     )
+
+
+def _too_old(facts: SetupFacts, cluster: ClusterSpec, *, installed: bool) -> list[Remark]:
+    """Return the remark for a driver that the host has or gets, if it is too old for the image: kit deploy refuses it.
+
+    kit does not know the version of an installed driver that is not loaded, and judges it at the next kit setup.
+    """
+    image = flavour.with_flavour(cluster.image, gpus=True)
+    needs = flavour.cuda_needs(image)
+    if needs is None:
+        return []
+    debian, wanted = facts.os == "debian", cluster.setup.driver
+    branch = debian_driver.branch_of(facts) if debian else (wanted or ubuntu_driver.DRIVER).partition("-")[0]
+    # A branch gets all its versions, so only its number counts.
+    planned = bool(branch) and not installed and int(branch) < int(needs.driver.partition(".")[0])
+    loaded = bool(packages.major(facts.driver)) and flavour.is_older(facts.driver, needs.driver)
+    if not planned and not loaded:
+        return []
+    version = facts.driver if loaded else branch
+    hint = flavour.newer_driver(needs, version, debian=debian)
+    if planned and wanted and not debian:
+        hint = f"write setup.driver: {ubuntu_driver.default_branch(facts)} in kit.yaml, or remove it, then: kit setup"
+    verb = "has" if loaded else "gets"
+    text = f"{verb} the NVIDIA driver {flavour.driver_and_need(version, image, needs)}"
+    return [Remark(host=facts.host.name, text=f"{text}: kit deploy refuses that", hint=hint)]
 
 
 def _hold(facts: SetupFacts, *, kernel: bool) -> bytes:

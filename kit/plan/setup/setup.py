@@ -85,7 +85,7 @@ def _useless_reboot(host: str, reasons: Sequence[str]) -> KitError:
 def _part(area: Area, facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Part:
     drafts: Mapping[Area, Callable[[], Part]] = {
         "docker": lambda: docker.plan(facts, spec.setup),
-        "driver": lambda: driver.driver(facts, spec.setup),
+        "driver": lambda: driver.driver(facts, spec),
         "toolkit": lambda: toolkit.toolkit(facts, spec, areas),
         "sysctl": lambda: sysctl.sysctl(facts),
         "clocks": lambda: clocks.clocks(facts),

@@ -23,9 +23,14 @@ def branch_of(facts: SetupFacts) -> str:
     return next((match[1] for name in facts.packages if (match := _BRANCH.match(name))), "")
 
 
+def default_branch(facts: SetupFacts) -> str:
+    """Return the branch for a host's GPUs if kit.yaml names none."""
+    return f"{DRIVER}-open" if needs_open(facts) else DRIVER
+
+
 def packages_of(facts: SetupFacts, spec: SetupSpec) -> tuple[str, ...]:
     """Return what brings the driver of kit.yaml's branch, or of kit's, to a host without one."""
-    branch = spec.driver or (f"{DRIVER}-open" if needs_open(facts) else DRIVER)
+    branch = spec.driver or default_branch(facts)
     # The programs are the same for both kinds of modules.
     utils = f"nvidia-utils-{branch.removesuffix('-open')}"
     return (f"nvidia-headless-no-dkms-{branch}", utils, *_modules(facts, branch))

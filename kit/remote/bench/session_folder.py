@@ -7,10 +7,16 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
 from kit.errors import InputError, KitError, NotReadyError
 from kit.model.bench import META, SAMPLES
 
 FOLDER = "bench"
+# ISO 8601, in UTC.
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_START = "to measure one: kit bench, or kit bench --preset egs"
 
 
 def new_session_id(root: Path, preset: str) -> str:
@@ -24,7 +30,13 @@ def new_session_id(root: Path, preset: str) -> str:
 
 def now() -> str:
     """Return the time in UTC, ISO 8601, in seconds."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return time.strftime(_TIME, time.gmtime())
+
+
+class _Began(Struct, frozen=True):
+    """What of session.json says when the session began."""
+
+    started: str
 
 
 def sessions(root: Path) -> list[Path]:
@@ -32,7 +44,17 @@ def sessions(root: Path) -> list[Path]:
 
     One with an empty session.json is not a session: a kit that was killed may leave it.
     """
-    return sorted(path.parent for path in (root / FOLDER).glob(f"*/{META}") if path.stat().st_size)
+    return sorted((path.parent for path in (root / FOLDER).glob(f"*/{META}") if path.stat().st_size), key=_age)
+
+
+def _age(folder: Path) -> tuple[str, str]:
+    """Return what sorts sessions by their start. The name of a folder does not: --dir chooses it."""
+    meta = folder / META
+    try:
+        return msgspec.json.decode(meta.read_bytes(), type=_Began).started, folder.name
+    except (OSError, ValueError, RecursionError):
+        # A verb that reads it says what is wrong with it.
+        return time.strftime(_TIME, time.gmtime(meta.stat().st_mtime)), folder.name
 
 
 def find(root: Path, wanted: str) -> Path:
@@ -43,17 +65,30 @@ def find(root: Path, wanted: str) -> Path:
     known = sessions(root)
     if not wanted:
         if not known:
-            raise InputError("there is no session yet", hint="kit bench, or kit bench --preset egs")
+            raise InputError("there is no session yet", hint=_START)
         return known[-1]
     for direct in (Path(wanted), root / wanted):
-        if (direct / META).is_file():
+        if _has_meta(direct):
             return direct
     matches = [path for path in known if path.name.startswith(wanted)]
     if len(matches) == 1 or wanted in {path.name for path in matches}:
         return matches[0] if len(matches) == 1 else root / FOLDER / wanted
-    names = ", ".join(path.name for path in (matches or known)[-5:]) or "none"
+    if not known:
+        raise InputError(f"there is no session '{wanted}', and none in {root / FOLDER}", hint=_START)
+    names = ", ".join(path.name for path in (matches or known)[-5:])
     what = "more than one session begins with" if matches else "there is no session"
     raise InputError(f"{what} '{wanted}'", hint=f"the latest in {root / FOLDER}: {names}; or give a folder")
+
+
+def _has_meta(folder: Path) -> bool:
+    """Return whether there is a session's folder of this name. Raises KitError if kit may not look."""
+    try:
+        return (folder / META).is_file()
+    except PermissionError as error:
+        raise _unreadable(folder / META, error) from error
+    except OSError:
+        # No folder can have this name, because it is too long.
+        return False
 
 
 def read(folder: Path, name: str) -> str:
@@ -65,15 +100,23 @@ def read(folder: Path, name: str) -> str:
             return ""
         raise InputError(f"there is no {name} in {folder}", hint="give the folder that kit bench wrote") from None
     except OSError as error:
-        raise KitError(f"cannot read {folder / name}: {error.strerror}") from error
+        raise _unreadable(folder / name, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> KitError:
+    return KitError(f"cannot read {path}: {error.strerror}", hint="give the folder of a session that you can read")
 
 
 def check_new(path: Path) -> None:
     """Raises InputError where this cannot become a session's folder, before an hour of measuring."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"--dir: {path} is not a folder", hint="name a folder, or one that is not there yet")
-    if (path / META).exists():
-        raise _has_one(path)
+    hint = "name a folder, or one that is not there yet"
+    try:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"--dir: {path} is not a folder", hint=hint)
+        if (path / META).exists():
+            raise _has_one(path)
+    except OSError as error:
+        raise InputError(f"--dir: {path} cannot be a folder of yours: {error.strerror}", hint=hint) from error
 
 
 def _has_one(path: Path) -> InputError:

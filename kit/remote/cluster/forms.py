@@ -90,6 +90,11 @@ class Info(Struct, frozen=True, kw_only=True):
     DefaultRuntime: str | None = None
     GenericResources: tuple[Resource, ...] | None = None
 
+    @property
+    def remaps_users(self) -> bool:
+        """Return whether the engine has userns-remap: the root of a container is then another user of the machine."""
+        return "name=userns" in (self.SecurityOptions or ())
+
 
 class EngineContainer(Struct, frozen=True, kw_only=True):
     """A container in the engine's own list."""

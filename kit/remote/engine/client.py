@@ -28,13 +28,14 @@ _MOST_ID = 200
 class EngineImage(Struct, frozen=True, kw_only=True):
     """An image of an engine: `image_id` is sha256:…, the size is that of all layers, `arch` as in amd64.
 
-    `ships_as` is the ID that the image gets on the hosts that kit ships it to.
+    `ships_as` is the ID that the image gets on the hosts that kit ships it to. `layers` are SHA-256, the lowest first.
     """
 
     image_id: str
     size_bytes: int
     arch: str = ""
     ships_as: str = ""
+    layers: tuple[str, ...] = ()
 
 
 class _Facts(Struct, frozen=True, kw_only=True):
@@ -47,7 +48,7 @@ class _Facts(Struct, frozen=True, kw_only=True):
 
 def _image(facts: object) -> EngineImage:
     """Return an image by an engine's answer about it. Raises OddAnswer."""
-    from kit.remote.ship.porter.archive import config_of  # noqa: PLC0415  (only here)
+    from kit.remote.ship.porter.archive import config_of, layers_of  # noqa: PLC0415  (only here)
     from kit.remote.ship.porter.engine import EngineError  # noqa: PLC0415
 
     read: _Facts = convert(facts, _Facts)
@@ -57,7 +58,7 @@ def _image(facts: object) -> EngineImage:
         if not (word.isascii() and word.isprintable()):
             raise OddAnswer("the id or the architecture of an image is odd", word)
     try:
-        config = config_of(facts)
+        config, layers = config_of(facts), tuple(layers_of(facts))
     except EngineError as error:
         raise OddAnswer(str(error)) from None
     return EngineImage(
@@ -65,6 +66,7 @@ def _image(facts: object) -> EngineImage:
         size_bytes=read.Size,
         arch=read.Architecture or "",
         ships_as="sha256:" + hashlib.sha256(config).hexdigest(),
+        layers=layers,
     )
 
 

@@ -89,23 +89,7 @@ class LocalEngine:
             self._end(name)
 
     def _run(self, name: str, container: LocalContainer, reporter: Reporter, tagged: bool) -> int:
-        created = self._client.containers.create(
-            container.image,
-            entrypoint=[container.argv[0]],
-            command=list(container.argv[1:]),
-            name=name,
-            labels={LABEL: "1"},
-            environment=dict(container.env),
-            volumes=list(container.volumes),
-            shm_size=container.shm_size,
-            ulimits=[Ulimit(name=limit, soft=value, hard=value) for limit, value in container.ulimits.items()],
-            device_requests=device_requests(container.gpus),
-            init=True,
-            cap_drop=["ALL"],
-            cap_add=list(container.capabilities),
-            security_opt=list(container.security_options),
-            pids_limit=container.pids or None,
-        )
+        created = self._client.containers.create(name=name, **definition(container, self._info))
 
         def start() -> Any:
             # Attach before the start, so that not even the first line is lost.
@@ -134,6 +118,28 @@ class LocalEngine:
             except (DockerException, RequestException, KeyboardInterrupt):
                 continue
             return
+
+
+def definition(container: LocalContainer, info: Info) -> dict[str, Any]:
+    """Return the container in the words of docker's SDK, for the engine with this `info`."""
+    return {
+        "image": container.image,
+        "entrypoint": [container.argv[0]],
+        "command": list(container.argv[1:]),
+        "labels": {LABEL: "1"},
+        "environment": dict(container.env),
+        "volumes": list(container.volumes),
+        "shm_size": container.shm_size,
+        "ulimits": [Ulimit(name=limit, soft=value, hard=value) for limit, value in container.ulimits.items()],
+        "device_requests": device_requests(container.gpus),
+        "init": True,
+        "cap_drop": ["ALL"],
+        "cap_add": list(container.capabilities),
+        "security_opt": list(container.security_options),
+        "pids_limit": container.pids or None,
+        # With userns-remap, the container's root is a user who may not even look into the folder of the run.
+        "userns_mode": "host" if info.remaps_users else None,
+    }
 
 
 def device_requests(gpus: LocalGpus | None) -> list[DeviceRequest] | None:

@@ -28,7 +28,7 @@ def swarm_facts(info: Info, sections: Mapping[str, Sequence[str]]) -> SwarmFacts
         heartbeat_s=_heartbeat_ns(swarm) / 1e9,
         made=state == "active" and member in (node_id, PENDING),
         live_restore=bool(info.LiveRestoreEnabled),
-        remaps_users="name=userns" in (info.SecurityOptions or ()),
+        remaps_users=info.remaps_users,
         ports=frozenset(sections.get("engine_ports", ())),
         resources=_resources(info.GenericResources or ()),
         nodes=tuple(_node(decode(row, NodeRow)) for row in _lists(sections.get("nodes", ()))),

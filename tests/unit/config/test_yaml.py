@@ -115,7 +115,14 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("env:\n  DEBUG:", 2, "'DEBUG' has no value", 'DEBUG: ""'),
         ("env: [A=1]", 1, "env: a list is not NAME: VALUE lines", "env: {HOROVOD_FUSION_THRESHOLD"),
         ("env: {1A: x}", 1, "env.1A: '1A' is not the name of a variable", "start with no digit"),
-        ("image: cpu", 1, "image: 'cpu' is not KEY: VALUE lines, indented", "image: {flavour: auto}"),
+        ("image: cpu", 1, "image: 'cpu' is not KEY: VALUE lines, indented", "image: {flavour: cpu}"),
+        ("image: none", 1, "image: 'none' is not KEY: VALUE lines, indented", "image: {flavour: auto}"),
+        (
+            "image: team/hvd:latest",
+            1,
+            "image: 'team/hvd:latest' is not KEY: VALUE lines, indented",
+            "write image: {flavour: ssh-layer, base: team/hvd:latest}, which adds",
+        ),
         (
             "image:\n  flavour: cuda-tf",
             2,

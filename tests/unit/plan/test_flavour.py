@@ -145,6 +145,19 @@ def test_the_driver_that_cuda_needs(name: str) -> None:
             assert f"driver {driver}" in problem.message
             assert f"needs {needed} or newer" in problem.message
             assert "reboot" in str(problem.hint)
+            assert f"{name} (" not in str(problem.hint)
+
+
+def test_a_driver_that_the_distribution_does_not_have() -> None:
+    image = ImageSpec(flavour="cuda-pytorch")
+    ubuntu = facts(1, gpus=gpus(1), driver="550.54.15", os="Ubuntu 24.04.3 LTS")
+    debian = facts(2, gpus=gpus(1), driver="470.1.1", os="Debian GNU/Linux 11 (bullseye)")
+    assert [problem.hint for problem in flavour.driver_problems(image, [ubuntu, debian])] == [
+        "install a newer driver, for example: sudo apt-get install nvidia-driver-580-server, then reboot; "
+        "or set image.flavour to one with an older CUDA: cuda-mxnet (450.80.02), cuda-tensorflow (525.60.13)",
+        "install a newer driver from NVIDIA's own repository, then reboot; "
+        "or set image.flavour to one with an older CUDA: cuda-mxnet (450.80.02)",
+    ]
 
 
 @pytest.mark.parametrize(

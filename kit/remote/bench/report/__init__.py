@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from kit.errors import KitError
@@ -15,6 +18,14 @@ def template() -> str:
     return page.replace("/* style */", (here / "report.css").read_text(encoding="utf-8").strip())
 
 
+def _hint(folder: Path, error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return f"make its folder: mkdir -p {shlex.quote(str(folder))}"
+    if error.errno in (errno.EISDIR, errno.ENOTDIR):
+        return "name a file in a folder"
+    return "make room, or copy the folder to where you may write"
+
+
 def write(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
     """Each file beside its place first, and then there in one step. Raises KitError where the disk refuses."""
     written = []
@@ -24,9 +35,8 @@ def write(folder: Path, files: Mapping[str, bytes]) -> tuple[Path, ...]:
             part.write_bytes(content)
             part.replace(path)
         except OSError as error:
-            raise KitError(
-                f"{path} cannot be written: {error.strerror}",
-                hint="make room, or copy the folder to where you may write",
-            ) from error
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise KitError(f"{path} cannot be written: {error.strerror}", hint=_hint(folder, error)) from error
         written.append(path)
     return tuple(written)

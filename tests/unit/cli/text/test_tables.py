@@ -48,7 +48,19 @@ TEXTS: dict[str, Callable[..., str]] = {
         **kw,
     ),
     "bench list": lambda **kw: bench.sessions(
-        [SessionRow(id="20260101-egs", preset="egs", cluster=LONG, started="", cases=3, samples=9, left=0)], **kw
+        [
+            SessionRow(
+                id="20260101-egs",
+                folder="20260101-egs",
+                preset="egs",
+                cluster=LONG,
+                started="",
+                cases=3,
+                samples=9,
+                left=0,
+            )
+        ],
+        **kw,
     ),
     "bench report": lambda **kw: bench_summary.bench_table(BEFORE, **kw),
     "lab": lambda **kw: lab.lab(

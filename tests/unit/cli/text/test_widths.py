@@ -209,8 +209,8 @@ TABLES: dict[str, tuple[Callable[..., str], tuple[str, ...]]] = {
         lambda **kw: bench.sessions(
             [
                 SessionRow(
-                    id="20260101-101500-networks", preset="networks", cluster="a-cluster-with-a-long-name", started="",
-                    cases=123, samples=456, left=78,
+                    id="20260101-101500-networks", folder="20260101-101500-networks", preset="networks",
+                    cluster="a-cluster-with-a-long-name", started="", cases=123, samples=456, left=78,
                 )
             ],
             **kw,

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from kit.errors import ImageError
-from kit.events import HostStep, Note
+from kit.events import HostStep, Note, Warned
 from kit.flows.image import base
+from kit.model.spec import ClusterSpec, Flavour, ImageSpec
+from kit.remote.engine.client import EngineImage
 from tests.fakes.reporter import Remembering
 
 NAME = "debian:trixie-slim"
@@ -205,3 +207,52 @@ def test_on_a_vm_only_the_locked_base_counts(programs: list[tuple[str, ...]], ba
         bring(engine, LOCKED, consent=never)
     assert "KIT_UNLOCKED_BASES=1" in str(caught.value.hint)
     assert not bases.exists()
+
+
+class LayeredEngine:
+    """Its images have these layers, the lowest first."""
+
+    host: str | None = None
+
+    def __init__(self, **images: str) -> None:
+        self.images = {name.replace("_", ":"): tuple(layers) for name, layers in images.items()}
+
+    def image(self, name: str) -> EngineImage | None:
+        layers = self.images.get(name)
+        return None if layers is None else EngineImage(image_id=f"sha256:{name}", size_bytes=1, layers=layers)
+
+
+def warnings(engine: LayeredEngine, name: str | None = "team:1", flavour: Flavour = "ssh-layer") -> list[str]:
+    reporter, spec = Remembering(), ClusterSpec(image=ImageSpec(flavour=flavour, base=name))
+    base.warn_of_new_base(engine, spec, "kit:a", reporter=reporter)  # type: ignore[arg-type]
+    return [f"{event.text} -> {event.hint}" for event in reporter.events if isinstance(event, Warned)]
+
+
+def test_a_newer_image_under_the_name_of_a_base_is_named() -> None:
+    (warning,) = warnings(LayeredEngine(kit_a="abcxy", team_1="abd"))
+    assert warning.startswith("kit:a was built on another team:1 than this machine has now -> to build it on the new")
+    assert "kit image build --force, kit down --images, kit deploy" in warning
+    assert len(warnings(LayeredEngine(kit_a="abcxy", team_1="abcxyz"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        (LayeredEngine(kit_a="abcxy", team_1="abc"), "team:1"),
+        # It was built elsewhere, or the base was removed.
+        (LayeredEngine(kit_a="abcxy"), "team:1"),
+        (LayeredEngine(team_1="abd"), "team:1"),
+        (LayeredEngine(kit_a="abcxy", team_1="abd"), None),
+    ],
+)
+def test_a_base_that_is_the_same_is_not(engine: LayeredEngine, name: str | None) -> None:
+    assert warnings(engine, name) == []
+
+
+def test_a_base_with_a_digest_is_the_same() -> None:
+    engine = LayeredEngine(kit_a="abcxy")
+    name = f"team@sha256:{'0' * 64}"
+    engine.images[name] = ("d",)
+    assert warnings(engine, name) == []
+    engine.images["debian:bookworm-slim"] = ("d",)
+    assert warnings(engine, "debian:bookworm-slim", "cpu") == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit.errors import ImageError
-from kit.events import Note
+from kit.events import Note, Warned
 from kit.flows.image.build import build_with
 from kit.model.spec import ClusterSpec, ImageSpec
 from kit.remote.engine.client import EngineImage
@@ -57,3 +57,18 @@ def test_a_flavor_of_kit_is_not_built_on_another_processor() -> None:
 def test_your_own_base_may_be_for_any_processor() -> None:
     spec = ClusterSpec(image=ImageSpec(flavour="ssh-layer", base="team/base:1"))
     assert build_with(FakeEngine("arm64"), spec, reporter=Remembering()).built  # type: ignore[arg-type]
+
+
+def test_an_image_that_is_there_but_has_an_older_base_is_kept_with_a_warning() -> None:
+    class Present(FakeEngine):
+        def image(self, name: str) -> EngineImage | None:
+            layers = ("a", "b") if name.startswith("kit:") else ("c",)
+            return EngineImage(image_id="sha256:1", size_bytes=1, arch=self.arch, layers=layers)
+
+    spec = ClusterSpec(image=ImageSpec(flavour="ssh-layer", base="team/base:1"))
+    engine, reporter = Present(), Remembering()
+    assert not build_with(engine, spec, reporter=reporter).built  # type: ignore[arg-type]
+    assert [event.hint for event in reporter.events if isinstance(event, Warned)] == [
+        "to build it on the new one: kit image build --force, kit down --images, kit deploy; "
+        "with another tag for each build of your base, kit deploy is enough"
+    ]

@@ -115,6 +115,61 @@ def test_whole_plans(name: str, one: SetupFacts, spec: dict[str, Any]) -> None:
     check_golden(f"setup/{name}.txt", text_of(draft(one, **spec).plan, verbose=True) + "\n")
 
 
+AS_FAST = GpuClocks(index=0, persistence=True, memory=2619, graphics=1980, most_memory=2619, most_graphics=1980)
+PYTORCH: dict[str, Any] = {"image": {"frameworks": ["pytorch"]}}
+
+
+@pytest.mark.parametrize(
+    ("one", "spec", "text", "hint"),
+    [
+        (
+            facts(gpus_on_bus=8),
+            PYTORCH,
+            "gets the NVIDIA driver 550, ",
+            "from NVIDIA's own repository, then reboot; or ",
+        ),
+        (facts(**BOOKWORM, gpus_on_bus=1), PYTORCH, "gets the NVIDIA driver 535, ", "cuda-tensorflow (525.60.13)"),
+        (
+            facts(**UBUNTU, gpus_on_bus=1),
+            {**PYTORCH, "setup": {"driver": "550-server"}},
+            "gets the NVIDIA driver 550, ",
+            "write setup.driver: 580-server in kit.yaml",
+        ),
+        (
+            facts(**UBUNTU, gpus_on_bus=1, driver="580.54.03", clocks=(AS_FAST,)),
+            PYTORCH,
+            "has the NVIDIA driver 580.54.03, ",
+            "sudo apt-get install nvidia-driver-580-server",
+        ),
+    ],
+)
+def test_a_driver_that_is_too_old_for_the_image(one: SetupFacts, spec: dict[str, Any], text: str, hint: str) -> None:
+    (remark,) = draft(one, areas=("driver",), **spec).remarks
+    needs = "CUDA 13.0 of the image (cuda-pytorch) needs 580.65.06 or newer"
+    assert remark.text == f"{text}and {needs}: kit deploy refuses that"
+    assert hint in str(remark.hint)
+    assert "cuda-pytorch (" not in str(remark.hint)
+
+
+@pytest.mark.parametrize(
+    ("one", "spec"),
+    [
+        (facts(gpus_on_bus=8), {}),
+        (facts(), PYTORCH),
+        (facts(**UBUNTU, gpus_on_bus=8), PYTORCH),
+        (facts(gpus_on_bus=8), {"image": {"flavour": "pytorch"}}),
+        (facts(gpus_on_bus=8), {"image": {"flavour": "ssh-layer", "base": "nvcr.io/nvidia/pytorch:25.01-py3"}}),
+        (facts(gpus_on_bus=8, version=""), PYTORCH),
+        (facts(gpus_on_bus=1, driver="580.65.06", clocks=(AS_FAST,)), PYTORCH),
+        (facts(gpus_on_bus=1, driver="odd-1", clocks=(AS_FAST,)), PYTORCH),
+        # It is installed, from NVIDIA's repository perhaps, and waits for a reboot.
+        (facts(gpus_on_bus=1, packages={"nvidia-kernel-dkms": "580.65.06-1"}, module_kernels=("6.12",)), PYTORCH),
+    ],
+)
+def test_a_driver_that_fits_the_image_or_that_nobody_knows(one: SetupFacts, spec: dict[str, Any]) -> None:
+    assert draft(one, areas=("driver",), **spec).remarks == ()
+
+
 def test_hosts_with_the_same_steps_are_one_paragraph() -> None:
     text = text_of(draft(facts(1), facts(2), facts(3), areas=("docker",)).plan)
     assert "gpu[1-3]  (3 hosts)" in text

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from docker.models.containers import _create_container_args  # type: ignore[attr-defined]
 
 from kit.events import OutputLine, UnfinishedLine
-from kit.model.local import LocalGpus
-from kit.remote.engine.container import _events, device_requests
+from kit.model.local import LocalContainer, LocalGpus
+from kit.remote.cluster.forms import Info
+from kit.remote.engine.container import _events, definition, device_requests
 
 # Frames of the engine: standard output, standard error.
 FRAMES = [(b"one\ntw", None), (None, b"\r10%"), (None, b"\r20%"), (b"o\n", b"\r30%\n"), (b"? ", None)]
@@ -84,3 +86,22 @@ def test_gpus_are_requested_in_the_words_of_their_driver(gpus: LocalGpus, expect
 
 def test_a_container_without_gpus_requests_none() -> None:
     assert device_requests(None) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, None),
+        (("name=seccomp,profile=builtin", "name=cgroupns"), None),
+        (("name=seccomp,profile=builtin", "name=userns"), "host"),
+        # A rootless engine has one user, who is the container's root.
+        (("name=rootless",), None),
+    ],
+)
+def test_with_userns_remap_the_container_keeps_the_users_of_the_machine(
+    options: tuple[str, ...] | None, expected: str | None
+) -> None:
+    words = definition(LocalContainer(image="kit:cpu-1", argv=("mpirun", "date")), Info(SecurityOptions=options))
+    request = _create_container_args({**words, "version": "1.44"})
+    assert request["host_config"].get("UsernsMode") == expected
+    assert (request["image"], request["entrypoint"], request["command"]) == ("kit:cpu-1", ["mpirun"], ["date"])
