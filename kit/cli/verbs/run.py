@@ -51,7 +51,6 @@ def run(session: Session) -> int:
     in_line = turn(args)
     if args.tty:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
-    elastic = args.launcher == "elastic"
     request = RunRequest(
         np=args.np,
         npernode=args.npernode,
@@ -79,7 +78,7 @@ def run(session: Session) -> int:
         again=args.again,
         given=_given(session) if args.again else frozenset(),
         terminal=args.tty,
-        stdin=None if args.detach or args.dry_run or args.queue or elastic else _piped(session),
+        stdin=None if args.detach or args.dry_run or args.queue else _piped(session),
         command=args.command,
     )
     if args.dry_run:
@@ -214,7 +213,7 @@ VERBS = (
         "changed, kit names it and starts nothing. Ctrl-C ends every rank on every host before kit returns. When a "
         "run reaches a time limit, kit reports what each rank was doing, and exits with code 124. As with mpirun, rank "
         "0 gets standard input, if that is a pipe or a file. In a loop that reads lines, add </dev/null, or the run "
-        "takes them. -d reads none.",
+        "takes them. -d and --elastic read none.",
         examples=(
             "kit run --np 8 --npernode 2",
             "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",

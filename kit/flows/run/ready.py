@@ -86,7 +86,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         door.close()
         raise
     return Ready(
-        request=request,
+        request=_without_input(context, request),
         door=door,
         cluster=cluster,
         nodes=nodes,
@@ -95,6 +95,21 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         exclusive=cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE,
         cordoned=later,
     )
+
+
+def _without_input(context: Context, request: RunRequest) -> RunRequest:
+    """Return the request of an elastic run without standard input. Warn if that has data, which no rank gets.
+
+    An open pipe without data is normal, for example in CI.
+    """
+    if request.launcher != elastic.LAUNCHER or request.stdin is None:
+        return request
+    from kit.remote.run.feed import holds_data  # noqa: PLC0415  (only for an elastic run)
+
+    if holds_data(request.stdin):
+        hint = "read a file in the script; if the input is not for the run, add </dev/null"
+        context.reporter.report(Warned(text="ranks of an elastic run do not get your standard input", hint=hint))
+    return replace(request, stdin=None)
 
 
 def planned(context: Context, ready: Ready, *, run_id: str = "", others: RunRecord | None = None) -> LaunchPlan:
