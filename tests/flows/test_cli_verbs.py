@@ -344,6 +344,9 @@ VERBS: list[Row] = [
                     operator="keep", start_timeout=120, timeout=28800, stall_timeout=90, retries=3,
                     retry_on="lost-host", min_np=2, checkpoints="/data/c",
                 ),
+                given=frozenset(
+                    ["start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "checkpoints"]
+                ),
             ),
         ),
         {"door": None}, "from the job\n", 7,

@@ -76,7 +76,7 @@ def run(session: Session) -> int:
         workdir=args.workdir or "",
         data=tuple(dict.fromkeys(args.data)),
         again=args.again,
-        given=_given(session) if args.again else frozenset(),
+        given=_given(session) if args.again or args.retry_on or args.min_np else frozenset(),
         terminal=args.tty,
         stdin=None if args.detach or args.dry_run or args.queue else _piped(session),
         command=args.command,

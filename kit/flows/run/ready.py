@@ -21,7 +21,7 @@ from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
-from kit.plan.run import elastic, encoding, gpus, roles, terminal, torchrun
+from kit.plan.run import elastic, encoding, gpus, retries, roles, terminal, torchrun
 from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
@@ -65,6 +65,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     encoding.check(request, request.command or context.spec.job)
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
+    retries.check(request)
     elastic.check(request, context.spec.image)
     selected = selected_hosts(context, request)
     by = operator()
