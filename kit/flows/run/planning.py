@@ -148,7 +148,7 @@ def plan_launch(
         elastic=bounds is not None,
         in_terminal=request.terminal,
         devices=gpus.variables(request, context.spec)
-        | nccl.variables(context.spec, placement, request.nccl_require)
+        | nccl.variables(context.spec, placement, request.nccl_require, elastic=bounds is not None)
         | cores.variables(context.spec, placement, chosen, exclusive=exclusive, count=request.cpus),
         data=data,
     )

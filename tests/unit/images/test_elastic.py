@@ -327,11 +327,23 @@ class Slot:
 
 def test_an_order_has_the_ranks_numbers_and_where_they_meet() -> None:
     start = {"run": "r", "env": {"MINE": "x"}, "argv": ["python", "train.py"], "wdir": "", "code": "", "began": 1.0}
-    order = crew.order_of(start, Slot(), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"}, 1)
+    order = crew.order_of(start, Slot(), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"}, ["gpu1", "gpu2"])
     expected = {"MINE": "x", "HOROVOD_RANK": "3", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_HOSTNAME": "gpu2", "RANK": "3"}
     assert expected.items() <= order["env"].items()
     assert order["env"]["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
-    assert (order["run"], order["argv"]) == ("r", ["python", "train.py"])
+    assert (order["run"], order["argv"], order["env"]["GROUP_RANK"]) == ("r", ["python", "train.py"], "1")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "watched"), [(["gpu2"], False), (["gpu1", "gpu2"], True), (["gpu1", "gpu2", "gpu3"], True)]
+)
+def test_the_nccl_of_a_rank_is_watched_from_the_second_host_on(hosts: list[str], watched: bool) -> None:
+    """On one host, NCCL names a network that it does not use. That may be one which the run refuses."""
+    start = {"run": "r", "env": {"KIT_NCCL_NETWORK": "IB"}, "argv": ["python", "train.py"]}
+    order = crew.order_of(start, Slot(), {}, hosts)
+    assert ("KIT_NCCL_NETWORK" in order["env"]) == watched
+    # Other ranks of the run get it from the same start.
+    assert start["env"] == {"KIT_NCCL_NETWORK": "IB"}
 
 
 def test_the_head_needs_no_ssh_and_nothing_secret_is_an_argument() -> None:
