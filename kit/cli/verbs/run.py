@@ -42,12 +42,20 @@ if TYPE_CHECKING:
     from kit.model.launch import RunPolicy
 
 
+NPERNODE = Option(
+    flags=("-npernode", "--npernode"), value="N", kind=count, help="Start N ranks on each host (default: its slots)"
+)
+# Few programs have flags with these names. After the program, people most likely meant kit's.
+_MISPLACED = (NP, NPERNODE, OVERSUBSCRIBE, *GPUS_PER_RANK)
+
+
 def run(session: Session) -> int:
     from kit.config.command import check_command
     from kit.model.launch import RunRequest
 
     args = session.args
     check_command(args.command, verb="kit run")
+    _hint_at_flag(session)
     in_line = turn(args)
     if args.tty:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
@@ -109,6 +117,19 @@ def run(session: Session) -> int:
     return job_ended(session, result.exit_code, text.ended(result))
 
 
+def _hint_at_flag(session: Session) -> None:
+    """Report a flag of kit that goes to the program, unless -- or the same flag before it shows that you mean that."""
+    from kit.config.command import flag_among
+    from kit.events import Note
+
+    args = session.args
+    unset = [option for option in _MISPLACED if getattr(args, option.dest) == option.default]
+    flag = flag_among(args.command, {flag for option in unset for flag in option.flags if len(flag) > 2})
+    if flag is not None and not args.dashes:
+        text = f"{flag} goes to your program, because it follows {args.command[0]}; kit's own flags go before that"
+        session.reporter.report(Note(text=f"{text} (to hide this line, write -- before the program)"))
+
+
 def _piped(session: Session) -> int | None:
     from kit.remote.run.feed import piped
 
@@ -167,12 +188,7 @@ VERBS = (
         command="rest",
         options=(
             NP,
-            Option(
-                flags=("-npernode", "--npernode"),
-                value="N",
-                kind=count,
-                help="Start N ranks on each host (default: its slots)",
-            ),
+            NPERNODE,
             X,
             HOSTS,
             OVERSUBSCRIBE,
