@@ -444,6 +444,7 @@ def test_a_patch_that_is_cut_is_called_so(flows: Flows, capfdbinary: pytest.Capt
     [
         (["python", "x.py", "--np", "2"], "--np"),
         (["--np", "4", "python", "x.py", "--npernode=2"], "--npernode"),
+        (["python", "x.py", "--hosts", "others"], "--hosts"),
         # A program may well have such a flag. Then people write -- before it, or give kit the flag, too.
         (["--np", "4", "python", "x.py", "--np", "2"], None),
         (["--", "python", "x.py", "--np", "2"], None),

@@ -15,6 +15,7 @@ from kit.cli.verbs.options import (
     DRY_RUN,
     GPUS_PER_RANK,
     HOSTS,
+    HOSTS_FILE,
     JOB,
     LAUNCHER,
     LIMITS,
@@ -46,7 +47,7 @@ NPERNODE = Option(
     flags=("-npernode", "--npernode"), value="N", kind=count, help="Start N ranks on each host (default: its slots)"
 )
 # Few programs have flags with these names. After the program, people most likely meant kit's.
-_MISPLACED = (NP, NPERNODE, OVERSUBSCRIBE, *GPUS_PER_RANK)
+_MISPLACED = (HOSTS_FILE, NP, NPERNODE, OVERSUBSCRIBE, *GPUS_PER_RANK)
 
 
 def run(session: Session) -> int:
