@@ -3,12 +3,15 @@
 set -eu
 
 hosts=/etc/kit/hosts
+# Names of interfaces and adapters. Each node has its own values in its environment (kit/plan/cluster/stack.py).
+own='HOROVOD_GLOO_IFACE NCCL_SOCKET_IFNAME NCCL_IB_HCA NCCL_IB_GID_INDEX'
 usage() {
   cat <<HELP
 Usage: hvd-distribute.sh NP NPERNODE [command...]
 
 Runs NP ranks, NPERNODE on each node of $hosts. Without a command: tf_benchmark --model resnet50.
-Variables named HOROVOD_*, MXNET_*, OMP_* and TF_* of this shell go to every rank.
+Variables named HOROVOD_*, MXNET_*, NCCL_*, OMP_* and TF_* of this shell go to every rank, except for those of
+which each node has its own: $own
 HELP
 }
 wrong() {
@@ -30,9 +33,8 @@ nodes=$(grep -cE '^[^#[:space:]]' "$hosts")
 [ -n "${KIT_NETWORK:-}" ] || wrong "KIT_NETWORK is not set; set it to the nodes' network, such as 10.0.0.0/24"
 [ $# -gt 0 ] || set -- tf_benchmark --model resnet50
 
-# HOROVOD_GLOO_IFACE is left out: each node has its own interface name in its environment.
-for name in $(env | grep -oE "^(HOROVOD|MXNET|OMP|TF)_[A-Za-z0-9_]*=" | tr -d = | grep -vx HOROVOD_GLOO_IFACE); do
-  set -- -x "$name" "$@"
+for name in $(env | grep -oE "^(HOROVOD|MXNET|NCCL|OMP|TF)_[A-Za-z0-9_]*=" | tr -d =); do
+  case " $own " in *" $name "*) ;; *) set -- -x "$name" "$@" ;; esac
 done
 idle=0
 [ "$npernode" -le "$(nproc)" ] || idle=1

@@ -74,7 +74,7 @@ def _args(walk: Walk, verb: Verb) -> SimpleNamespace:
         else:
             setattr(args, option.dest, value)
     _take_operands(args, walk, verb)
-    args.command = tuple(walk.command or ())
+    args.command, args.dashes = tuple(walk.command or ()), walk.dashes
     if verb.needs_command and not args.command:
         raise InputError("the command is missing", hint=verb.usage)
     return args

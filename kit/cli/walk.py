@@ -21,7 +21,7 @@ class Walk:
     """The meaning of the words so far. Every method raises InputError with what to write instead.
 
     `given` are the options with their text, None for a switch. `pending` is an option that the next word is the value
-    of, as it was spelled. `command` is your own command, None until it begins.
+    of, as it was spelled. `command` is your own command, None until it begins. `dashes`: it began with --.
     """
 
     def __init__(self) -> None:
@@ -31,6 +31,7 @@ class Walk:
         self.operands: list[str] = []
         self.pending: tuple[Option, str] | None = None
         self.command: list[str] | None = None
+        self.dashes = False
         self.help = False
         self.flags = by_flag(GLOBAL)
         self._before = ""
@@ -82,7 +83,7 @@ class Walk:
         if (self.verb is None or self.verb.command == "none") and not self.help:
             name = f"kit {self.verb.name}" if self.verb else "kit without a verb"
             raise InputError(f"-- begins a command, but {name} runs no command", hint=self.usage)
-        self.command = []
+        self.command, self.dashes = [], True
 
     def _is_longer(self, word: str) -> bool:
         """Return whether the verb so far and this word are a verb, too: bench, bench report."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from kit.config.words import shown
 from kit.errors import InputError
@@ -26,6 +26,12 @@ def check_command(words: Sequence[str], *, verb: str) -> None:
         f"{shown(line)} is one word, so it would be the name of a program",
         hint=f"write: {verb} -- {_rewritten(line)}",
     )
+
+
+def flag_among(words: Sequence[str], flags: Container[str]) -> str | None:
+    """Return the first argument of the command that is one of kit's own flags, as --np 2 or --np=2, or None."""
+    names = (word.partition("=")[0] for word in words[1:])
+    return next((name for name in names if name in flags), None)
 
 
 def _rewritten(line: str) -> str:

@@ -129,7 +129,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     often torchrun restarts the ranks. `code` is the value of --code, or `none`, as you wrote it; None: the command line
     says nothing. The spec has it as a whole path. `workdir` is a folder of the code, in which the ranks start; '' for
     its top. `data` are data sets that must be staged first. `again` is the run to start once more. `given` are the
-    fields, here and of `policy`, that the command line sets, and that the earlier run does not. `stdin` is the
+    fields, here and of `policy`, that the command line sets; empty if it sets none of --again, --retry-on and --min-np,
+    which make kit look at it. `stdin` is the
     descriptor of a pipe or file whose content rank 0 gets as its standard input. `terminal`: the only rank gets kit's
     terminal. `gpus_per_rank` replaces that of kit.yaml.
     `cpus` is how many CPUs the ranks of a host may use together. `nccl_require` replaces that of kit.yaml.

@@ -344,6 +344,9 @@ VERBS: list[Row] = [
                     operator="keep", start_timeout=120, timeout=28800, stall_timeout=90, retries=3,
                     retry_on="lost-host", min_np=2, checkpoints="/data/c",
                 ),
+                given=frozenset(
+                    ["start_timeout", "timeout", "stall_timeout", "retries", "retry_on", "min_np", "checkpoints"]
+                ),
             ),
         ),
         {"door": None}, "from the job\n", 7,
@@ -434,6 +437,29 @@ def test_a_patch_that_is_cut_is_called_so(flows: Flows, capfdbinary: pytest.Capt
     printed = capfdbinary.readouterr()
     assert printed.out.endswith(b"+caf\xe9\n")
     assert b"git apply cannot restore all of it" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["python", "x.py", "--np", "2"], "--np"),
+        (["--np", "4", "python", "x.py", "--npernode=2"], "--npernode"),
+        (["python", "x.py", "--hosts", "others"], "--hosts"),
+        # A program may well have such a flag. Then people write -- before it, or give kit the flag, too.
+        (["--np", "4", "python", "x.py", "--np", "2"], None),
+        (["--", "python", "x.py", "--np", "2"], None),
+        (["python", "x.py", "-n", "2", "-H", "x"], None),
+    ],
+)
+def test_a_flag_of_kit_after_the_program_is_named(
+    words: list[str], flag: str | None, flows: Flows, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *words], environ={}) == 7
+    err = capsys.readouterr().err
+    hint = f"{flag} goes to your program, because it follows python; kit's own flags go before that"
+    assert hint in err if flag else "your program" not in err
+    request = flows.calls["run"][0][-1]
+    assert request.command[:2] == ("python", "x.py")
 
 
 def test_ranks_are_not_of_a_nodes_log(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

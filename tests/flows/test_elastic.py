@@ -54,11 +54,16 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def elastic(cluster: Cluster) -> Iterator[str]:
-    """Return the id of an elastic run on gpu1 and gpu2, two slots each, that lives until the end of the test."""
+def program(cluster: Cluster) -> None:
+    """Put the stand-in for kit-elastic on the head."""
     file = cluster.head.folder / "bin" / "kit-elastic"
     file.write_text(PROGRAM % sys.executable)
     file.chmod(0o755)
+
+
+@pytest.fixture
+def elastic(cluster: Cluster, program: None) -> Iterator[str]:
+    """Return the id of an elastic run on gpu1 and gpu2, two slots each, that lives until the end of the test."""
     result = cluster.run(
         "true", hosts="gpu[1-2]", launcher="elastic", detach=True, policy=RunPolicy(operator=None, min_np=2)
     )
@@ -79,6 +84,23 @@ def test_settings_of_mpirun_take_effect_or_are_named(cluster: Cluster) -> None:
     assert plan.env["KIT_BIND_TO"] == "core"
     (warning,) = cluster.reporter.warnings
     assert warning.text.startswith("mpi.args in kit.yaml has no effect with --elastic")
+
+
+@pytest.mark.usefixtures("program")
+@pytest.mark.parametrize("content", [b"x = 1\n", b""])
+def test_kit_says_that_standard_input_does_not_reach_the_ranks(cluster: Cluster, content: bytes) -> None:
+    """kit-elastic takes its orders from there. An open pipe without data, as in CI, is no input."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, content)
+    launch = {"launcher": "elastic", "detach": True, "policy": RunPolicy(operator=None), "stdin": read_end}
+    run = cluster.run("true", **launch).plan.run_id
+    stop(cluster.context(), run, grace_s=0.1)
+    os.close(write_end)
+    # kit has read nothing.
+    with os.fdopen(read_end, "rb") as pipe:
+        assert pipe.read() == content
+    warned = [warning.text for warning in cluster.reporter.warnings]
+    assert warned == (["ranks of an elastic run do not get your standard input"] if content else [])
 
 
 def test_hosts_come_to_a_run_and_leave_it(cluster: Cluster, elastic: str) -> None:

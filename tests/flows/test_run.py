@@ -136,6 +136,14 @@ def test_a_run_whose_slots_another_one_takes_is_planned_again(
     cluster.head.nothing_left()
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_an_option_for_retries_is_refused_without_retries(cluster: Cluster, dry_run: bool) -> None:
+    policy = RunPolicy(retry_on="lost-host")
+    with pytest.raises(InputError, match="has no effect without --retries"):
+        cluster.run("true", policy=policy, given=frozenset({"retry_on"}), dry_run=dry_run)
+    assert cluster.records == []
+
+
 def test_more_servers_than_a_host_has_room_for_are_warned_of(cluster: Cluster) -> None:
     cluster.run("true", launcher="ps", servers=1, dry_run=True)
     assert not cluster.reporter.warnings

@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from kitrun import frames
+from kitrun import frames, nccl
 
 # Two silent intervals more than the first end a stream: a rank on a dead host must fail before Gloo's own timeout.
 LIMITS = ("-o", "ConnectTimeout=8", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3")
@@ -24,11 +24,12 @@ BROKEN = 256
 Key = Tuple[str, int]
 
 
-def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str], number: int) -> Dict[str, Any]:
-    """Return what kit-worker reads for a rank on the host of this number.
+def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str], hosts: Sequence[str]) -> Dict[str, Any]:
+    """Return what kit-worker reads for a rank.
 
-    `slot` is Horovod's SlotInfo, `meeting` where the ranks meet.
+    `slot` is Horovod's SlotInfo, `meeting` where the ranks meet. `hosts` are those of the present world, by number.
     """
+    number = hosts.index(slot.hostname) if slot.hostname in hosts else 0
     env = dict(
         start["env"],
         HOROVOD_HOSTNAME=slot.hostname,
@@ -48,6 +49,10 @@ def order_of(start: Mapping[str, Any], slot: Any, meeting: Mapping[str, str], nu
         GROUP_RANK=str(number),
     )
     env.update(meeting)
+    if len(hosts) == 1:
+        # NCCL names a network there, too, and uses none. Ranks on a host that comes later are watched: with another
+        # network than theirs, NCCL does not connect.
+        env.pop(nccl.REQUIRE, None)
     order = {"run": start["run"], "env": env, "argv": list(start["argv"])}
     order.update({name: start[name] for name in ("wdir", "code", "began") if name in start})
     return order

@@ -140,10 +140,9 @@ class Driver(ElasticDriver):  # type: ignore[misc]
                 self._host_manager.update_available_hosts()
         return good
 
-    def number_of(self, host: str) -> int:
-        """Return the number of a host among those of the present world, from 0."""
-        hosts = list(self._host_assignments)
-        return hosts.index(host) if host in hosts else 0
+    def world(self) -> List[str]:
+        """Return the hosts of the present world, by number."""
+        return list(self._host_assignments)
 
     # Resets
 

@@ -121,9 +121,7 @@ class Elastic:
             key = (slot.hostname, slot.local_rank)
             met = meeting_of(start["address"], self.server.port)
             own = crew.with_words(order, host.get("env") or {})
-            return crew.Worker(
-                key, slot.rank, words, crew.order_of(own, slot, met, self.driver.number_of(slot.hostname))
-            )
+            return crew.Worker(key, slot.rank, words, crew.order_of(own, slot, met, self.driver.world()))
 
         self.driver = driver.Driver(
             self.server,

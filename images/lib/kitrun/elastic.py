@@ -162,7 +162,9 @@ class ElasticAttempt(Attempt):
         if self._unnoted:
             self._note_world(self._there)
         known = {node.name for node in self.nodes}
-        for place in self._places():
+        places = self._places()
+        self._recorder.hold({place["node"]: place["slots"] for place in places})
+        for place in places:
             if place["node"] not in known:
                 node = self._node(place)
                 self.nodes.append(node)

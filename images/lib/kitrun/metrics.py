@@ -125,9 +125,7 @@ def _number(value: Any) -> int:
 class Total:
     """What one host's points say together."""
 
-    def __init__(self, gpus: Sequence[int]) -> None:
-        # The run's GPUs by number; none for all of the host's.
-        self._gpus = frozenset(gpus)
+    def __init__(self) -> None:
         self._last: Point = {}
         self._peaks: Dict[str, int] = {}
         self._sums: Dict[str, float] = {}
@@ -136,8 +134,9 @@ class Total:
         # The GPUs whose use is known, by number.
         self._used: Set[int] = set()
 
-    def add(self, point: Point) -> None:
-        mine = [gpu for gpu in point["gpus"] if gpu["index"] in self._gpus] or point["gpus"]
+    def add(self, point: Point, gpus: Sequence[int]) -> None:
+        """Add a point. `gpus` are the numbers of the run's GPUs; if the host has none of them, all of its own count."""
+        mine = [gpu for gpu in point["gpus"] if gpu["index"] in gpus] or point["gpus"]
         self._peak("memory", point["memory"])
         self._peak("host_memory", point["host_memory"])
         self._mean("cpu", point["cpu"])
@@ -184,7 +183,8 @@ class Recorder:
     """Asks the nodes of a run for points, and keeps them. `gpus` has the numbers of the run's GPUs by node."""
 
     def __init__(self, path: str, gpus: Mapping[str, Sequence[int]], now: Callable[[], float] = time.time) -> None:
-        self._path, self._gpus, self._now = path, gpus, now
+        self._path, self._now = path, now
+        self._gpus = dict(gpus)
         self._totals: Dict[str, Total] = {}
         self._row: Dict[str, Point] = {}
         self._due = 0.0
@@ -192,6 +192,10 @@ class Recorder:
         self._rows = self._seen = 0
         self._step = 1
         self.readings = 0
+
+    def hold(self, gpus: Mapping[str, Sequence[int]]) -> None:
+        """Take the numbers of the run's GPUs on nodes that came, or came back with others."""
+        self._gpus.update(gpus)
 
     def tick(self, clock: float, nodes: Sequence[Any]) -> None:
         """Take the points that came. Every 10 s, write them, and ask for others. `clock` is time.monotonic()."""
@@ -209,7 +213,7 @@ class Recorder:
         """Add a node's point. One that does not have the form of a point is left out."""
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             known = checked(point)
-            self._totals.setdefault(name, Total(self._gpus.get(name, ()))).add(known)
+            self._totals.setdefault(name, Total()).add(known, self._gpus.get(name, ()))
             self._row[name] = known
             self.readings += 1
 

@@ -23,6 +23,14 @@ HELP = Option(flags=("-h", "--help"), help="Show this help")
 
 VERSION = Option(flags=("-V", "--version"), help="Print kit's version")
 
+HOSTS_FILE = Option(
+    flags=("--hosts",),
+    value="FILE",
+    kind=words,
+    complete=candidates.files,
+    to="hosts_file",
+    help="Read this hosts file (default: hosts)",
+)
 GLOBAL = (
     Option(
         flags=("-C", "--folder"),
@@ -31,14 +39,7 @@ GLOBAL = (
         complete=candidates.folders,
         help="Read hosts and kit.yaml in this folder (default: the current one)",
     ),
-    Option(
-        flags=("--hosts",),
-        value="FILE",
-        kind=words,
-        complete=candidates.files,
-        to="hosts_file",
-        help="Read this hosts file (default: hosts)",
-    ),
+    HOSTS_FILE,
     Option(
         flags=("--config",),
         value="FILE",

@@ -15,6 +15,7 @@ from kit.cli.verbs.options import (
     DRY_RUN,
     GPUS_PER_RANK,
     HOSTS,
+    HOSTS_FILE,
     JOB,
     LAUNCHER,
     LIMITS,
@@ -42,16 +43,23 @@ if TYPE_CHECKING:
     from kit.model.launch import RunPolicy
 
 
+NPERNODE = Option(
+    flags=("-npernode", "--npernode"), value="N", kind=count, help="Start N ranks on each host (default: its slots)"
+)
+# Few programs have flags with these names. After the program, people most likely meant kit's.
+_MISPLACED = (HOSTS_FILE, NP, NPERNODE, OVERSUBSCRIBE, *GPUS_PER_RANK)
+
+
 def run(session: Session) -> int:
     from kit.config.command import check_command
     from kit.model.launch import RunRequest
 
     args = session.args
     check_command(args.command, verb="kit run")
+    _hint_at_flag(session)
     in_line = turn(args)
     if args.tty:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
-    elastic = args.launcher == "elastic"
     request = RunRequest(
         np=args.np,
         npernode=args.npernode,
@@ -77,9 +85,9 @@ def run(session: Session) -> int:
         workdir=args.workdir or "",
         data=tuple(dict.fromkeys(args.data)),
         again=args.again,
-        given=_given(session) if args.again else frozenset(),
+        given=_given(session) if args.again or args.retry_on or args.min_np else frozenset(),
         terminal=args.tty,
-        stdin=None if args.detach or args.dry_run or args.queue or elastic else _piped(session),
+        stdin=None if args.detach or args.dry_run or args.queue else _piped(session),
         command=args.command,
     )
     if args.dry_run:
@@ -108,6 +116,19 @@ def run(session: Session) -> int:
         # You saw in your terminal how it ended.
         return result.exit_code or 0
     return job_ended(session, result.exit_code, text.ended(result))
+
+
+def _hint_at_flag(session: Session) -> None:
+    """Report a flag of kit that goes to the program, unless -- or the same flag before it shows that you mean that."""
+    from kit.config.command import flag_among
+    from kit.events import Note
+
+    args = session.args
+    unset = [option for option in _MISPLACED if getattr(args, option.dest) == option.default]
+    flag = flag_among(args.command, {flag for option in unset for flag in option.flags if len(flag) > 2})
+    if flag is not None and not args.dashes:
+        text = f"{flag} goes to your program, because it follows {args.command[0]}; kit's own flags go before that"
+        session.reporter.report(Note(text=f"{text} (to hide this line, write -- before the program)"))
 
 
 def _piped(session: Session) -> int | None:
@@ -168,12 +189,7 @@ VERBS = (
         command="rest",
         options=(
             NP,
-            Option(
-                flags=("-npernode", "--npernode"),
-                value="N",
-                kind=count,
-                help="Start N ranks on each host (default: its slots)",
-            ),
+            NPERNODE,
             X,
             HOSTS,
             OVERSUBSCRIBE,
@@ -214,7 +230,7 @@ VERBS = (
         "changed, kit names it and starts nothing. Ctrl-C ends every rank on every host before kit returns. When a "
         "run reaches a time limit, kit reports what each rank was doing, and exits with code 124. As with mpirun, rank "
         "0 gets standard input, if that is a pipe or a file. In a loop that reads lines, add </dev/null, or the run "
-        "takes them. -d reads none.",
+        "takes them. -d and --elastic read none.",
         examples=(
             "kit run --np 8 --npernode 2",
             "kit run -np 4 -x NCCL_DEBUG=INFO python train.py --lr 0.1",

@@ -15,7 +15,7 @@ from kit.model.launch import MOST_SLOTS, LaunchPlan, Node, RunRequest
 from kit.model.run import Place, RunRecord
 from kit.model.values import replace
 from kit.plan.cluster import network
-from kit.plan.run import cores, elastic, encoding, gpus, leases, nccl, roles, terminal, torchrun
+from kit.plan.run import cores, elastic, encoding, gpus, leases, nccl, retries, roles, terminal, torchrun
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.ranks import place
 
@@ -33,6 +33,7 @@ def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
     encoding.check(request, request.command or context.spec.job)
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
+    retries.check(request)
     elastic.check(request, context.spec.image)
     _check_code_and_data(context, request)
     share = gpus.per_rank(request, context.spec)
@@ -147,7 +148,7 @@ def plan_launch(
         elastic=bounds is not None,
         in_terminal=request.terminal,
         devices=gpus.variables(request, context.spec)
-        | nccl.variables(context.spec, placement, request.nccl_require)
+        | nccl.variables(context.spec, placement, request.nccl_require, elastic=bounds is not None)
         | cores.variables(context.spec, placement, chosen, exclusive=exclusive, count=request.cpus),
         data=data,
     )

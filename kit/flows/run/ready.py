@@ -21,7 +21,7 @@ from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
-from kit.plan.run import elastic, encoding, gpus, roles, terminal, torchrun
+from kit.plan.run import elastic, encoding, gpus, retries, roles, terminal, torchrun
 from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
@@ -65,6 +65,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     encoding.check(request, request.command or context.spec.job)
     torchrun.check(request, request.command or context.spec.job)
     terminal.check(request)
+    retries.check(request)
     elastic.check(request, context.spec.image)
     selected = selected_hosts(context, request)
     by = operator()
@@ -86,7 +87,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         door.close()
         raise
     return Ready(
-        request=request,
+        request=_without_input(context, request),
         door=door,
         cluster=cluster,
         nodes=nodes,
@@ -95,6 +96,21 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         exclusive=cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE,
         cordoned=later,
     )
+
+
+def _without_input(context: Context, request: RunRequest) -> RunRequest:
+    """Return the request of an elastic run without standard input. Warn if that has data, which no rank gets.
+
+    An open pipe without data is normal, for example in CI.
+    """
+    if request.launcher != elastic.LAUNCHER or request.stdin is None:
+        return request
+    from kit.remote.run.feed import holds_data  # noqa: PLC0415  (only for an elastic run)
+
+    if holds_data(request.stdin):
+        hint = "read a file in the script; if the input is not for the run, add </dev/null"
+        context.reporter.report(Warned(text="ranks of an elastic run do not get your standard input", hint=hint))
+    return replace(request, stdin=None)
 
 
 def planned(context: Context, ready: Ready, *, run_id: str = "", others: RunRecord | None = None) -> LaunchPlan:

@@ -128,9 +128,6 @@ def repeated(
     kept = {name: old[name] for name in FIELDS if name in old and name not in given}
     policy = replace(request.policy, **{name: kept[name] for name in _POLICY if name in kept})
     request = replace(request, **{name: kept[name] for name in _REQUEST if name in kept})
-    if request.launcher == "elastic":
-        # Its ranks get no standard input.
-        request = replace(request, stdin=None)
     return replace(
         request,
         again=run.id,

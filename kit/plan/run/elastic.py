@@ -48,6 +48,7 @@ def check(request: RunRequest, image: ImageSpec) -> None:
         "--npernode": request.npernode,
         "--oversubscribe": request.oversubscribe,
         "--retries": policy.retries,
+        "--retry-on": "retry_on" in request.given,
         "-it": request.terminal,
     }
     if used := [name for name, value in others.items() if value]:

@@ -10,12 +10,16 @@ from kit.model.spec import ClusterSpec, NcclNetwork
 REQUIRE_VARIABLE, PLUGIN_VARIABLE = "KIT_NCCL_NETWORK", "KIT_NCCL_FOLDER"
 
 
-def variables(spec: ClusterSpec, placement: Placement, require: NcclNetwork | None = None) -> dict[str, str]:
+def variables(
+    spec: ClusterSpec, placement: Placement, require: NcclNetwork | None = None, *, elastic: bool = False
+) -> dict[str, str]:
     """Return the variables by which kit-rank loads the plugin and watches NCCL. `require` replaces that of kit.yaml.
 
-    On one host, NCCL chooses a network and does not use it, so there is nothing to watch.
+    On one host, NCCL chooses a network and does not use it, so there is nothing to watch. More hosts may come to an
+    elastic run, so kit-elastic decides when it starts a rank (images/lib/kitelastic/crew.py).
     """
     network = require or spec.nccl.require
     plugin = {PLUGIN_VARIABLE: names.NCCL_PLUGIN} if spec.nccl.plugin else {}
-    watched = {REQUIRE_VARIABLE: network} if network != "any" and len(placement.nodes) > 1 else {}
+    between_hosts = elastic or len(placement.nodes) > 1
+    watched = {REQUIRE_VARIABLE: network} if network != "any" and between_hosts else {}
     return {**plugin, **watched}

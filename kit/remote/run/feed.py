@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 import stat
+import sys
+import termios
 import threading
 from typing import Any
 
@@ -21,6 +24,18 @@ def piped(stream: Any) -> int | None:
     except (AttributeError, OSError, ValueError):
         return None
     return descriptor if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode) else None
+
+
+def holds_data(descriptor: int) -> bool:
+    """Return whether a pipe, a socket or a file has bytes that nobody has read yet. It reads none and never waits."""
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return os.lseek(descriptor, 0, os.SEEK_CUR) < os.fstat(descriptor).st_size
+        waiting = bytearray(4)
+        fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
+    except OSError:
+        return False
+    return int.from_bytes(waiting, sys.byteorder) > 0
 
 
 class Feed(threading.Thread):

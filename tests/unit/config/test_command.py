@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.config.command import check_command
+from kit.config.command import check_command, flag_among
 from kit.errors import InputError
 
 
@@ -36,3 +36,17 @@ def test_a_command_line_in_one_word_is_refused(word: str, write: str) -> None:
 )
 def test_other_commands_are_taken_verbatim(words: list[str]) -> None:
     check_command(words, verb="kit run")
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["python", "x.py", "--np", "2"], "--np"),
+        (["python", "x.py", "--lr", "1", "-np=2"], "-np"),
+        (["python", "x.py", "--npx", "2", "np"], None),
+        (["--np"], None),
+        ([], None),
+    ],
+)
+def test_a_flag_of_kit_after_the_program(words: list[str], flag: str | None) -> None:
+    assert flag_among(words, {"-np", "--np"}) == flag

@@ -38,6 +38,7 @@ ending = launcher.load("kitelastic.ending")
 oldest = launcher.load("kitelastic.oldest")
 shim = launcher.load("kitelastic.shim")
 idle: Any = launcher.load("kitrun.idle")
+metrics = launcher.load("kitrun.metrics")
 store = launcher.load("kitrun.store")
 supervise = launcher.load("kitrun.supervise")
 
@@ -327,11 +328,23 @@ class Slot:
 
 def test_an_order_has_the_ranks_numbers_and_where_they_meet() -> None:
     start = {"run": "r", "env": {"MINE": "x"}, "argv": ["python", "train.py"], "wdir": "", "code": "", "began": 1.0}
-    order = crew.order_of(start, Slot(), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"}, 1)
+    order = crew.order_of(start, Slot(), {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"}, ["gpu1", "gpu2"])
     expected = {"MINE": "x", "HOROVOD_RANK": "3", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_HOSTNAME": "gpu2", "RANK": "3"}
     assert expected.items() <= order["env"].items()
     assert order["env"]["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
-    assert (order["run"], order["argv"]) == ("r", ["python", "train.py"])
+    assert (order["run"], order["argv"], order["env"]["GROUP_RANK"]) == ("r", ["python", "train.py"], "1")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "watched"), [(["gpu2"], False), (["gpu1", "gpu2"], True), (["gpu1", "gpu2", "gpu3"], True)]
+)
+def test_the_nccl_of_a_rank_is_watched_from_the_second_host_on(hosts: list[str], watched: bool) -> None:
+    """On one host, NCCL names a network that it does not use. That may be one which the run refuses."""
+    start = {"run": "r", "env": {"KIT_NCCL_NETWORK": "IB"}, "argv": ["python", "train.py"]}
+    order = crew.order_of(start, Slot(), {}, hosts)
+    assert ("KIT_NCCL_NETWORK" in order["env"]) == watched
+    # Other ranks of the run get it from the same start.
+    assert start["env"] == {"KIT_NCCL_NETWORK": "IB"}
 
 
 def test_the_head_needs_no_ssh_and_nothing_secret_is_an_argument() -> None:
@@ -557,7 +570,7 @@ def attempt(folder: Path, **policy: Any) -> Any:
     (folder / "r").mkdir(exist_ok=True)
     return elastic.ElasticAttempt(
         store.Run("r", str(folder)), launch, policy, SimpleNamespace(write=list[bytes]().append),
-        number=1, run_began=0.0, ports=set(), recorder=None,
+        number=1, run_began=0.0, ports=set(), recorder=metrics.Recorder(str(folder / "metrics.jsonl"), {}),
     )  # fmt: skip
 
 
@@ -587,6 +600,21 @@ def test_idle_gpus_are_those_of_the_present_hosts(tmp_path: Path) -> None:
         for node in running.nodes:
             node.gpus = [[0, use if node.name == "gpu3" else 0.0]]
         assert (running._reason_to_stop(began + 60 + turn * 2 * idle.EVERY_S) is not None) is ends, turn
+
+
+def test_the_use_of_a_new_host_is_that_of_the_runs_own_gpus(tmp_path: Path) -> None:
+    """The GPUs of other runs there counted, too."""
+    running = attempt(tmp_path)
+    fields = {"places": [place(1, 0), place(2, 0), place(3, 1)]}
+    (tmp_path / "r" / "record.json").write_text(json.dumps(fields))
+    running._look_at_hosts(time.monotonic())
+    sizes = dict.fromkeys(("memory", "cores", "host_memory", "host_memory_size", *metrics._COUNTERS), 1)
+    gpus = [{"index": index, "use": use, "memory": 1, "size": 2} for index, use in ((0, 90), (1, 10))]
+    new = next(node for node in running.nodes if node.name == "gpu3")
+    new.reading = {**sizes, "cpu": 1.0, "gpus": gpus}
+    running._recorder.tick(0.0, running.nodes)
+    used = running._recorder.summary()["hosts"]["gpu3"]
+    assert (used["gpus"], used["gpu_mean"]) == (1, 10.0)
 
 
 def test_a_report_has_the_ranks_of_the_present_world(tmp_path: Path) -> None:

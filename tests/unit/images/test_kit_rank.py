@@ -615,6 +615,13 @@ def test_a_rank_sees_the_variables_of_pytorch_and_jax() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("address", ["fd00::1", "[fd00::1]"])
+def test_jax_gets_an_ipv6_address_in_brackets(address: str) -> None:
+    """gRPC would take all of fd00::1:12345 for the address. PyTorch wants MASTER_ADDR without brackets."""
+    variables = seen(**{**OPEN_MPI, "MASTER_ADDR": address})
+    assert (variables["JAX_COORDINATOR_ADDRESS"], variables["MASTER_ADDR"]) == ("[fd00::1]:12345", address)
+
+
 def test_a_users_variables_stay() -> None:
     own = dict.fromkeys((*OF_RANKS, *MORE), "mine")
     assert seen(**{**OPEN_MPI, **own}) == own

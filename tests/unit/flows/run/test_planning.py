@@ -65,6 +65,12 @@ def test_known_slots_still_limit_the_ranks(hosts: str, spec: dict[str, object], 
         planned(hosts, spec, **wish)
 
 
+@pytest.mark.parametrize(("launcher", "passed"), [("elastic", True), ("mpi", False)])
+def test_an_elastic_run_on_one_host_can_check_nccl_on_others(launcher: str, passed: bool) -> None:
+    plan = planned("g1", {"nccl": {"require": "IB"}}, launcher=launcher)
+    assert (plan.env.get("KIT_NCCL_NETWORK") == "IB", "KIT_NCCL_NETWORK" in plan.argv) == (passed, passed)
+
+
 @pytest.mark.parametrize(
     ("spec", "wish", "message"),
     [

@@ -89,13 +89,6 @@ def test_torchrun_and_its_restarts_once_more() -> None:
     assert again(RunRequest(launcher="mpi", given=frozenset(["launcher"])), first).max_restarts is None
 
 
-def test_an_elastic_run_once_more_gets_no_standard_input() -> None:
-    """kit-elastic takes its orders from there, and the launcher is known only when the record is read."""
-    first = RunRequest(launcher="elastic", command=RUN.command)
-    assert again(RunRequest(stdin=0), first).stdin is None
-    assert again(RunRequest(stdin=0)).stdin == 0
-
-
 def test_another_launcher_gets_no_option_that_it_refuses() -> None:
     """A person who did not type an option cannot remove it."""
     request = RunRequest(launcher="elastic", given=frozenset({"launcher"}))

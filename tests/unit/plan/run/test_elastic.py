@@ -38,6 +38,7 @@ def with_policy(**given: Any) -> RunRequest:
         (replace(ELASTIC, oversubscribe=True), "--oversubscribe has no meaning"),
         (replace(ELASTIC, terminal=True), "-it has no meaning"),
         (with_policy(retries=1), "--retries has no meaning"),
+        (replace(ELASTIC, given=frozenset({"retry_on"})), "--retry-on has no meaning"),
         (replace(ELASTIC, env=(("HOROVOD_CONTROLLER", "mpi"),)), "-x HOROVOD_CONTROLLER: --elastic sets this variable"),
         (with_policy(min_np=5, max_np=4), "--min-np 5 is more than --max-np 4"),
     ],

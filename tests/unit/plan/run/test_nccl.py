@@ -37,6 +37,12 @@ def test_the_variables_of_a_run(
     assert variables(ClusterSpec(nccl=NcclSpec(**nccl)), placement, flag) == expected
 
 
+def test_an_elastic_run_on_one_host_may_get_more() -> None:
+    spec = ClusterSpec(nccl=NcclSpec(require="IB"))
+    assert variables(spec, ONE, elastic=True) == {"KIT_NCCL_NETWORK": "IB"}
+    assert variables(spec, ONE, "any", elastic=True) == {}
+
+
 def test_both_sides_use_the_same_names() -> None:
     both = variables(ClusterSpec(nccl=NcclSpec(plugin="/p", require="IB")), TWO)
     assert set(both) == {watched.PLUGIN, watched.REQUIRE}

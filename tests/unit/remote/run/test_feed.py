@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
-from kit.remote.run.feed import CHUNK, Feed, piped
+from kit.remote.run.feed import CHUNK, Feed, holds_data, piped
 
 
 class Sent:
@@ -37,6 +38,36 @@ def test_pipes_and_files_are_read_and_terminals_are_not(tmp_path: Path) -> None:
             os.close(descriptor)
     assert piped(None) is None
     assert piped(io.StringIO("x")) is None
+
+
+def test_only_input_that_nobody_has_read_is_data(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("xy")
+    with (tmp_path / "file").open("rb", buffering=0) as file:
+        assert holds_data(file.fileno())
+        file.read()
+        assert not holds_data(file.fileno())
+    assert not holds_data(closed())
+    left, right = socket.socketpair()
+    read_end, write_end = os.pipe()
+    with left, right, os.fdopen(read_end, "rb", 0) as pipe:
+        assert not holds_data(left.fileno())
+        right.send(b"x")
+        assert holds_data(left.fileno())
+        # A pipe that is open and empty, as in CI.
+        assert not holds_data(read_end)
+        os.write(write_end, b"x" * 300)
+        os.close(write_end)
+        assert holds_data(read_end)
+        assert pipe.read() == b"x" * 300
+        assert not holds_data(read_end)
+
+
+def closed() -> int:
+    """Return a descriptor that is not open any more."""
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    os.close(read_end)
+    return read_end
 
 
 def test_all_of_it_is_sent_and_then_its_end(tmp_path: Path) -> None:
