@@ -34,7 +34,7 @@ def check_folder(name: str, folder: Path, network: LabNetwork | None) -> None:
 def running_host(name: str, host: str, existing: LabObjects, *, lacks: str, options: str = "") -> LabContainer:
     """Return a host that runs. Raises InputError if the lab has no such host, and NotReadyError if it does not run.
 
-    `options` are those of a lab to make, for the hint where there is none.
+    `options` are those of a lab to make, for the hint if there is no lab.
     """
     container = next((container for container in existing.containers if container.host == host), None)
     if existing.containers and container is None:
