@@ -185,7 +185,7 @@ class Walk:
             if verb.words[: len(self.path)] == self.path and name in by_flag(verb.options)
         }
         ahead = self._all[self._taken :]
-        typed = ((*self.path, *ahead[begin:end]) for begin in range(len(ahead)) for end in (begin + 1, begin + 2))
+        typed = ((*self.path, *ahead[begin:end]) for begin in range(len(ahead)) for end in (begin + 2, begin + 1))
         owner = next((owners[words] for words in typed if words in owners), None)
         owner = owner or ("run" if ("run",) in owners else next(iter(owners.values()), None))
         return f"write it after its verb, as in: kit {owner} {name}" if owner else None

@@ -156,9 +156,10 @@ def _one_text(setting: Setting, place: Path) -> str | None:
 def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:
     """Return what to write for text that is near to a value that the setting accepts."""
     if setting.kind is None:
-        if spaced(value):
-            return f"write a space after the colon: {spaced(value)}"
-        return _image(value) if setting.path == "image" else None
+        # The tag of an image follows a colon, too.
+        if setting.path == "image" and not near(value.partition(":")[0], keys_of("image")):
+            return _image(value)
+        return f"write a space after the colon: {spaced(value)}" if spaced(value) else None
     if isinstance(setting.kind, Items) and not in_list:
         words = _as_list(value, setting.choices)
         return f"write {setting.key}: {as_yaml(words)}" if words else None
@@ -168,10 +169,10 @@ def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:
 
 def _image(text: str) -> str:
     """Return what to write for a flavor, or the name of an image, that somebody wrote after `image:`."""
-    flavors = near(text, settings()["image.flavour"].choices, most=1)
-    if flavors or not {"/", ":"} & set(text):
-        return f"write image: {{flavour: {flavors[0] if flavors else 'auto'}}}"
-    return f"write image: {as_yaml({'flavour': 'ssh-layer', 'base': text})}, which adds kit's layer to your image"
+    if {"/", ":"} & set(text):
+        return f"write image: {as_yaml({'flavour': 'ssh-layer', 'base': text})}, which adds kit's layer to your image"
+    near_flavor = near(text, settings()["image.flavour"].choices, most=1)
+    return f"write image: {{flavour: {near_flavor[0] if near_flavor else 'auto'}}}"
 
 
 def _as_list(text: str, choices: Sequence[str]) -> list[str]:

@@ -258,7 +258,11 @@ def test_the_rest_of_a_session_can_be_measured(kit: Callable[..., tuple[int, str
     folder = root / "bench" / "20260101-egs"
     resume = f"→ to measure the rest: kit bench --resume --session {folder}"
     assert resume not in kit("bench", "report", "20260101-egs")[1]
-    (folder / "samples.jsonl").unlink()
+    samples = folder / "samples.jsonl"
+    # Each case has its first repeat before any has its last, so a session that ended early often has a figure of each.
+    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:-1]))
+    assert kit("bench", "report", "20260101-egs")[1].splitlines()[-1] == resume
+    samples.unlink()
     assert kit("bench", "report", "20260101-egs")[1].splitlines()[-1] == resume
     assert "To see how far each went: kit bench list" in kit("bench", "compare", "20260101-egs", "20260102-egs")[1]
 

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,27 @@ def test_a_host_that_was_dropped_by_mistake_stays(cluster: Cluster, elastic: str
     assert [place.get("leaving") for place in cluster.record(elastic)["places"]] == [None, True]
     assert [place.node for place in add_hosts(cluster.context(), elastic, "gpu2").places] == ["gpu1", "gpu2"]
     assert [place.get("leaving") for place in cluster.record(elastic)["places"]] == [None, None]
+
+
+def test_a_host_that_stays_is_named_with_its_own_gpus(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks may leave before the head answers, for example while a further host gets the code."""
+    (cluster.head.folder / "bin" / "kit-elastic.hold").touch()
+    file = cluster.head.runs / elastic / "record.json"
+    record = json.loads(file.read_text())
+    record["places"][1] |= {"leaving": True, "env": {"KIT_HELD_SLOTS": "gpu2=0"}}
+    file.write_text(json.dumps(record))
+    asked: list[Mapping[str, Any]] = []
+    ask = Door.ask
+
+    def spy(door: Door, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        asked.append(request)
+        return ask(door, request)
+
+    monkeypatch.setattr(Door, "ask", spy)
+    add_hosts(cluster.context(), elastic, "gpu2")
+    assert [(place["node"], place["env"]) for place in asked[-1]["add"]] == [("gpu2", {"KIT_HELD_SLOTS": "gpu2=0"})]
 
 
 def test_a_run_at_its_limit_says_that_no_rank_starts_on_a_new_host(cluster: Cluster, elastic: str) -> None:

@@ -231,7 +231,7 @@ VERBS = (
             "kit bench --resume --session 20261121-101500-egs",
         ),
         exits=(
-            ("1", "a rung or a case failed; kit keeps what was measured"),
+            ("1", "a rung or a case failed, or the report cannot be written; kit keeps what was measured"),
             *FAILED[:2],
             ("5", "not ready: nothing is deployed, or other runs use the cluster"),
             ("130", "interrupted; kit keeps what was measured"),

@@ -23,10 +23,11 @@ NOT_WRITTEN = 1
 def report(session: Session) -> int:
     from kit.cli.text.bench_summary import summary_text
     from kit.flows.bench.report import find, write
+    from kit.plan.bench.report.rows import not_run
 
     def text(written: BenchReport) -> str:
         shown = summary_text(written.summary, width=session.width)
-        if all(case.state != "not run" for case in written.summary.cases):
+        if not any(map(not_run, written.summary.cases)):
             return shown
         return f"{shown}\n\n→ to measure the rest: kit bench --resume --session {shlex.quote(str(written.folder))}"
 

@@ -18,7 +18,6 @@ from kit.flows.run.ready import node_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.run import RunRecord
-from kit.model.values import asdict
 from kit.plan.cluster.record import from_text
 from kit.plan.run import elastic, leases
 from kit.plan.run.cores import EXCLUSIVE
@@ -80,8 +79,9 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
     nodes = [_node_of(host, cluster) for host in select_hosts(context.inventory, hosts).hosts]
     new = [node for node in nodes if node.name not in there]
     fields: Mapping[str, Any] = next((run for run in door.living if run.get("id") == record.id), {})
-    leaving = {place.get("node") for place in fields.get("places") or () if place.get("leaving")}
-    back = [place for place in record.places if place.node in leaving & {node.name for node in nodes}]
+    names = {node.name for node in nodes}
+    # As the head has them, with the host's own GPUs and CPUs: its ranks may have left before the head gets the request.
+    back = [place for place in fields.get("places") or () if place.get("leaving") and place["node"] in names]
     if not new and not back:
         raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
     # The head would refuse both, but only after data sets and code have gone to the hosts.
@@ -96,8 +96,7 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
     free = leases.places_on(new, living, share)
     places = elastic.words(context.spec, new, free, exclusive=exclusive, cpus=record.cpus)
     _check_words(door, places)
-    places += [asdict(place) for place in back]
-    return _Addition(record, fields, cluster, [node.name for node in new], places)
+    return _Addition(record, fields, cluster, [node.name for node in new], [*places, *back])
 
 
 def _check_words(door: Door, places: Sequence[Mapping[str, Any]]) -> None:

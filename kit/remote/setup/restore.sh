@@ -10,7 +10,12 @@ if [ -e "$saved/original" ]; then
 else
   [ ! -e "$root$1" ] || begin "$1"
   rm -f -- "$root$1" || fail "$1 cannot be removed"
-  # A folder that is not empty stays.
-  if [ -e "$saved/folder" ]; then rmdir "$root${1%/*}" 2>/dev/null || true; fi
+  # A folder that is not empty stays. If kit has another file in it, the folder goes with that one.
+  if [ -e "$saved/folder" ] && ! rmdir "$root${1%/*}" 2>/dev/null; then
+    for path in "$state"/files/*/path; do
+      other=$(cat "$path")
+      if [ "${other%/*}" = "${1%/*}" ]; then : >"${path%/path}/folder"; fi
+    done
+  fi
 fi
 rm -rf "$saved"

@@ -136,6 +136,7 @@ WRONG = [
     ("-np 4 run hostname", "no option -np", "write it after its verb, as in: kit run -np"),
     ("--dry-run deploy", "no option --dry-run", "write it after its verb, as in: kit deploy --dry-run"),
     ("--dry-run data stage", "no option --dry-run", "write it after its verb, as in: kit data stage --dry-run"),
+    ("--name lab hosts cordon gpu1", "no option --name", "write it after its verb, as in: kit hosts cordon --name"),
     ("--dry-run run -- deploy", "no option --dry-run", "write it after its verb, as in: kit run --dry-run"),
     ("--minutes 10 tune", "no option --minutes", "write it after its verb, as in: kit tune --minutes"),
     ("lab --slots 2 up", "no option --slots", "write it after its verb, as in: kit lab up --slots"),

@@ -123,6 +123,11 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
             "image: 'team/hvd:latest' is not KEY: VALUE lines, indented",
             "write image: {flavour: ssh-layer, base: team/hvd:latest}, which adds",
         ),
+        *[
+            (f"image: {name}", 1, "is not KEY: VALUE lines, indented", f"{{flavour: ssh-layer, base: {name}}}")
+            for name in ("python:3.11-slim", "registry.example:5000/team/hvd", "pytorch/pytorch", "hvd:latest")
+        ],
+        ("image: flavour:cpu", 1, "is not KEY: VALUE lines, indented", "write a space after the colon: flavour: cpu"),
         (
             "image:\n  flavour: cuda-tf",
             2,

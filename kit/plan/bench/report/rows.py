@@ -144,10 +144,16 @@ def marks(case: CaseSummary) -> list[str]:
         labels.append(f"disturbed, {counts}" if one else f"{len(case.disturbed)} disturbed, {counts}")
     if case.state == "measured":
         labels += [f"{len(case.failures)} failed"] if case.failures else []
-        missing = case.planned - case.counted - len(case.failures)
-        missing -= 0 if case.disturbed_counted else len(case.disturbed)
-        labels += [f"{missing} not run"] if missing > 0 else []
+        labels += [f"{missing} not run"] if (missing := not_run(case)) else []
     return labels
+
+
+def not_run(case: CaseSummary) -> int:
+    """Return how many repeats of a case were not tried. A case that failed counts none."""
+    if case.state == "failed":
+        return 0
+    left_out = 0 if case.disturbed_counted else len(case.disturbed)
+    return max(case.planned - case.counted - len(case.failures) - left_out, 0)
 
 
 class SizeTable(Struct, frozen=True, kw_only=True):

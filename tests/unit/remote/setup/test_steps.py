@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from kit.model.setup.paths import DOCKER_KEY, NVIDIA_KEY
 from kit.remote.setup.programs import program
 from kit.remote.setup.steps import explained
 
@@ -37,3 +38,22 @@ def test_the_engine_has_as_long_to_answer_whatever_the_clock_says(tmp_path: Path
     done = subprocess.run(program("start_engine", "start"), env=env, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert asked.read_text() == "x\n" * 3
+
+
+def test_a_folder_that_kit_made_for_two_files_goes_with_the_last(tmp_path: Path) -> None:
+    """Ubuntu 20.04 has no folder for the keys of repositories, and kit may bring two. One file alone has the mark."""
+
+    def run(name: str, *words: str) -> None:
+        env = {**os.environ, "KIT_SETUP_ROOT": str(tmp_path)}
+        done = subprocess.run(program(name, *words), input=b"x", env=env, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+
+    folder = tmp_path / "etc" / "apt" / "keyrings"
+    folder.parent.mkdir(parents=True)
+    for area, file in (("docker", DOCKER_KEY), ("toolkit", NVIDIA_KEY)):
+        run("write", area, file, "644", "1")
+    run("restore", DOCKER_KEY)
+    assert [path.name for path in folder.iterdir()] == [Path(NVIDIA_KEY).name]
+    run("restore", NVIDIA_KEY)
+    assert not folder.exists()
+    assert folder.parent.exists()
