@@ -4,7 +4,6 @@
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from kit.cli import candidates
@@ -21,6 +20,8 @@ NOT_WRITTEN = 1
 
 
 def report(session: Session) -> int:
+    import shlex
+
     from kit.cli.text.bench_summary import summary_text
     from kit.flows.bench.report import find, write
     from kit.plan.bench.report.rows import not_run

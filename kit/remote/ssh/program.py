@@ -48,7 +48,8 @@ def ended(what: str, host: str, *, errors: bytes, code: int) -> StepError:
     """
     last = [line for line in errors.splitlines() if line.strip()][-1:]
     cause = beginning(last[0]) if last else f"exit code {code}"
-    missing = code == _NO_PROGRAM or b"python3" in errors
+    # A traceback names the files of python3, too, in the lines before.
+    missing = code == _NO_PROGRAM or b"python3" in b"".join(last)
     return StepError(
         f"{what}: {cause}", hint=INSTALL_PYTHON if missing else f"look at the host: kit ssh {host}", host=host
     )

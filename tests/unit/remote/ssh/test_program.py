@@ -48,6 +48,7 @@ LOOK = "look at the host: kit ssh gpu1"
         (b"Traceback:\nMemoryError\n \n", 1, "the probe ended early: 'MemoryError'", LOOK),
         (b"", 127, "the probe ended early: exit code 127", program.INSTALL_PYTHON),
         (b"sudo: python3: command not found\n", 1, "python3: command not found", program.INSTALL_PYTHON),
+        (b'  File "/usr/lib/python3.8/socket.py", line 9\nMemoryError\n', 1, "ended early: 'MemoryError'", LOOK),
     ],
 )
 def test_a_program_that_ends_too_early_is_an_error_of_its_host(
