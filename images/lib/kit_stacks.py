@@ -1,7 +1,7 @@
 """Makes a Python rank write the stack of each of its threads to a file when it gets a signal.
 
 kit.pth imports this into every Python of the image; it acts only in ranks. The signal works while the rank is deep in C
-code, too, needs no rights to look into other processes, and has no other use. kitrun.procs reads the file.
+code, too, needs no rights to look into other processes, and has no other use. kitrun.stacks reads the file.
 """
 
 import os

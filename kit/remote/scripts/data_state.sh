@@ -2,7 +2,8 @@
 # FOLDER is the folder of a data set of kit.yaml. Prints others of the cluster, too: in the usual places, and on disks that
 # kit.yaml named earlier. For each prints 'set FOLDER', and then what is there: 'staged JSON', 'coming', 'running',
 # 'mounted ro SOURCE' or 'mounted rw SOURCE' (store_origin in stores.sh), or 'dead' for a mount whose rclone has ended. On
-# the head also prints 'record JSON'. The first line is 'now SECONDS', the time by this VM's clock, and the last one 'end'. Needs stores.sh and data_places.sh before it.
+# the head also prints 'record JSON'. The first line is 'now SECONDS', the time by this VM's clock, and the last one 'end'.
+# Needs stores.sh and data_places.sh before it.
 cluster=$1
 shift
 echo "now $(date +%s)"

@@ -791,7 +791,7 @@ def test_no_script_counts_by_a_clock_that_may_be_set() -> None:
     lines = {(file.name, line.strip()) for folder in folders for file in folder.glob("*.sh")
              for line in file.read_text().splitlines() if "date +" in line}  # fmt: skip
     # Some print the time, beside that of a lock or of a file.
-    assert {name for name, _ in lines} == {"gpu_engine.sh", "lock.sh", "lock_status.sh"}
+    assert {name for name, _ in lines} == {"data_state.sh", "gpu_engine.sh", "lock.sh", "lock_status.sh"}
     assert not any("-le" in line or "-lt" in line or "-ge" in line for _, line in lines)
 
 
