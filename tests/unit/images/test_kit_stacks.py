@@ -1,4 +1,4 @@
-"""A Python rank shows its stack: kit_stacks in the rank, kitrun.procs on its node. With real processes."""
+"""A Python rank shows its stack: kit_stacks in the rank, kitrun.stacks on its node. With real processes."""
 
 from __future__ import annotations
 
