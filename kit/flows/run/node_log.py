@@ -32,5 +32,5 @@ def with_node_log(context: Context, failure: Failure) -> Failure:
             done = transport.run(node_logs(name, "--tail", str(LINES)), timeout_s=TIMEOUT_S)
     except KitError:
         return failure
-    # Docker prints sshd's log on standard error.
+    # An error of Docker's is on standard error, and the log on standard output (node.sh).
     return replace(failure, lines=tuple(f"{done.text}\n{done.error_text}".splitlines()))
