@@ -79,7 +79,13 @@ class Worker:
         self.started = self.reported = False
         self._splitter = frames.Splitter()
         self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            # On the head, kit-worker inherits this. Only an order says whether NCCL is watched.
+            env={name: value for name, value in os.environ.items() if name != nccl.REQUIRE},
+            start_new_session=True,
         )
         assert self._process.stdin is not None
         try:

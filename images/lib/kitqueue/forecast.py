@@ -49,8 +49,11 @@ def about(
             break
         # A run may be past its limit for a moment.
         clock = max(clock, min(ends))
-        # A run that starts after another one counts on its good end.
-        over.update((holder.id, True) for holder in holders if holder.ends is not None and holder.ends <= clock)
+        # A run that starts after another one counts on its good end. How a lost run ended is known, although its slots
+        # are not free yet.
+        for holder in holders:
+            if holder.ends is not None and holder.ends <= clock:
+                over.setdefault(holder.id, True)
         holders = [holder for holder in holders if holder.ends is None or holder.ends > clock]
     return starts
 

@@ -116,8 +116,10 @@ class Keeper:
         """Return the records of the runs that hold slots."""
         living = leases.living(self.root)
         # This clock begins with the VM.
-        if time.monotonic() < RANKS_S:
-            living += [record for record in map(_lost, store.runs(self.root)) if record]
+        up_s = time.monotonic()
+        if up_s < RANKS_S:
+            booted = float(round(time.time() - up_s))
+            living += filter(None, [_lost(run, booted) for run in store.runs(self.root)])
         return living
 
     def _view(self) -> View:
@@ -267,9 +269,15 @@ class Keeper:
             self._written = now
 
 
-def _lost(run: store.Run) -> Optional[store.Record]:
-    """Return the record of a run of which nobody noted the end, and that has no supervisor."""
-    return run.record if not run.watched and run.ending is None else None
+def _lost(run: store.Run, booted: float) -> Optional[store.Record]:
+    """Return a record for a run of which nobody noted the end, and that has no supervisor. None for another run.
+
+    Its ranks end with RANKS_S, and not with the run's own limit. `booted` is when the VM started.
+    """
+    record = run.record
+    if record is None or run.watched or run.ending is not None:
+        return None
+    return {"id": run.id, "places": record["places"], "started": booted, "limit": RANKS_S}
 
 
 def with_a_slot_for_each_gpu(run: order.Waiting, nodes: fill.Nodes) -> order.Waiting:

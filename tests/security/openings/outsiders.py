@@ -267,8 +267,8 @@ _ELASTIC = (
         border="From the cluster's network to the head, through an elastic run",
         what="ranks of an elastic run get their variables as arguments",
         file="images/lib/kitelastic/crew.py",
-        old="            argv, stdin=subprocess.PIPE,",
-        new="            [*argv, json.dumps(order)], stdin=subprocess.PIPE,",
+        old="            argv,\n            stdin=subprocess.PIPE,",
+        new="            [*argv, json.dumps(order)],\n            stdin=subprocess.PIPE,",
         tests=(*_ELASTIC_TESTS, "standard_input"),
     ),
 )

@@ -391,6 +391,20 @@ def worker(run: str, *argv: str, **env: str) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.parametrize("network", ["IB", None])
+def test_only_its_order_says_whether_the_nccl_of_a_rank_on_the_head_is_watched(
+    network: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kit-worker is a child of kit-elastic, which has the variables of the run from the supervisor."""
+    monkeypatch.setenv("KIT_NCCL_NETWORK", "IB")
+    env = {"RANK": "0"} if network is None else {"RANK": "0", "KIT_NCCL_NETWORK": network}
+    order = {"run": "elastic-2", "env": env, "argv": ["sh", "-c", "echo ${KIT_NCCL_NETWORK-none}"]}
+    argv = [sys.executable, "-IS", "-c", WORKER, str(launcher.LIB), str(launcher.BIN)]
+    output: list[bytes] = []
+    assert crew.Worker(("gpu1", 0), 0, argv, order).run([], output.append) == 0
+    assert b"".join(output) == f"{network or 'none'}\n".encode()
+
+
 def test_a_worker_runs_its_rank_and_ends_with_its_code() -> None:
     process = worker("elastic-1", "sh", "-c", "echo $MINE $RANK; exit 7", MINE="a 'b")
     assert process.stderr

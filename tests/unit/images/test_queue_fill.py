@@ -176,6 +176,20 @@ def test_slots_of_a_lost_run_are_free_when_its_ranks_have_ended(
     assert starts or made.reasons["r1"].ids == ("lost1",)
 
 
+def test_no_run_goes_ahead_by_the_limit_of_a_lost_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The VM had been up for days when that run started, and its limit would have ended it as long after this start."""
+    times = {"started": 1.0, "monotonic": 9e5, "limit": 3600.0}
+    places = [{"node": "gpu1", "slots": [0, 1], "of": 4}]
+    os.close(keeper.store.Run("lost", str(tmp_path)).create({"id": "lost", "places": places, **times}))
+    view = view_of(tmp_path, {"slots": 4, "gpus": 0}, waiting(4, 4), waiting(4, 2, limit=7200.0))
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: 30.0, time=lambda: 1e9))
+    mine = keeper.Keeper(str(tmp_path), str(tmp_path / "cluster.json"))
+    made = mine._decided(view, mine._holding())
+    assert made.starts == ()
+    # The first in line starts when the ranks have ended.
+    assert made.reasons["r1"] == keeper.order.Reason("slots", ("lost",), 1e9 + 30.0)
+
+
 def view_of(
     folder: Path, deployed: dict[str, Any], *entries: dict[str, Any], record: Any = MappingProxyType({})
 ) -> Any:

@@ -52,6 +52,12 @@ def test_a_run_after_another_counts_on_its_good_end() -> None:
     assert about(line) == {"r1": 1000.0, "r2": 1060.0}
 
 
+def test_a_run_after_a_lost_one_counts_on_how_that_ended() -> None:
+    """Its slots are not free yet, but its end is known."""
+    line = [run(1, 1, after=((("holder",), "ok"),)), run(2, 1, after=((("holder",), "failed"),))]
+    assert about(line, [holder(1030.0)], holder=False) == {"r2": 1030.0}
+
+
 def test_held_runs_and_those_that_fit_on_no_host_have_no_time() -> None:
     assert about([run(1, 1, held=True), run(2, 9), run(3, 1)]) == {"r3": 1000.0}
 
