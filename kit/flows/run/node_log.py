@@ -32,5 +32,5 @@ def with_node_log(context: Context, failure: Failure) -> Failure:
             done = transport.run(node_logs(name, "--tail", str(LINES)), timeout_s=TIMEOUT_S)
     except KitError:
         return failure
-    # The log is on standard output. If there is none, docker's error says why.
+    # The log is on standard output. Without a node, the error of docker says why.
     return replace(failure, lines=tuple(f"{done.text}\n{done.error_text}".splitlines()))
