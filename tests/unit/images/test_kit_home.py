@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,20 @@ def test_what_is_missing_comes_from_the_image(tmp_path: Path, image: Path) -> No
     assert (target / "config/a").read_text() == "a"
     assert (target / "config/deep/b").read_text() == "b"
     assert (target / "link").readlink() == Path("/nowhere")
+
+
+def test_files_of_the_images_root_are_roots_where_the_engine_moves_numbers(
+    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With userns-remap, a node sees the image's root as 165536, its user 1000 as 166536, and the VM's 7 as 7."""
+    target, me = tmp_path / "home", os.lstat(image)
+    owners: dict[str, tuple[int, int]] = {}
+    monkeypatch.setattr(os, "lchown", lambda path, *numbers: owners.update({Path(path).name: numbers}))
+    home.fill(str(target), str(image), [], root=(me.st_uid, me.st_gid))
+    assert set(owners) == {".bashrc", "config", "a", "deep", "b", "link"}
+    assert set(owners.values()) == {(0, 0)}
+    assert [home.unshifted(number, 165536) for number in (165536, 166536, 7)] == [0, 1000, 7]
+    assert [home.unshifted(number, 0) for number in (0, 1000)] == [0, 1000]
 
 
 def test_a_volume_is_a_link_and_no_copy(tmp_path: Path, image: Path) -> None:
