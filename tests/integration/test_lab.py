@@ -55,7 +55,7 @@ def spec(**changes: object) -> LabSpec:
 def labeled(engine: docker.DockerClient, name: str) -> list[object]:
     filters: dict[str, str | list[str] | bool] = {"label": f"{LABEL}={name}"}
     return [
-        *engine.containers.list(all=True, filters=filters),
+        *engine.containers.list(all=True, filters=filters, ignore_removed=True),
         *engine.networks.list(filters=filters),
         *engine.volumes.list(filters=filters),
     ]

@@ -42,7 +42,7 @@ def engine(bases: docker.DockerClient) -> Iterator[LocalEngine]:
     local_engine = LocalEngine()
     yield local_engine
     local_engine.close()
-    assert bases.containers.list(all=True, filters={"label": LABEL}) == []
+    assert bases.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True) == []
 
 
 def shell(script: str, **more: object) -> LocalContainer:
