@@ -306,13 +306,18 @@ def test_an_interrupted_up_takes_away_what_it_began(engine: docker.DockerClient,
         "except Interrupted: sys.exit(130)\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code, other, str(tmp_path)])
-    while not labeled(engine, other):
-        assert child.poll() is None
-        time.sleep(0.02)
-    child.send_signal(2)
-    assert child.wait(timeout=180) == 130
-    assert not labeled(engine, other)
-    assert not list(tmp_path.iterdir())
+    try:
+        while not labeled(engine, other):
+            assert child.poll() is None
+            time.sleep(0.02)
+        child.send_signal(2)
+        assert child.wait(timeout=180) == 130
+        assert not labeled(engine, other)
+        assert not list(tmp_path.iterdir())
+    finally:
+        child.kill()
+        child.wait()
+        lab_down(other, folder=tmp_path, reporter=Silent())
 
 
 def test_a_killed_up_is_completed_by_the_next(engine: docker.DockerClient, tmp_path: Path) -> None:
