@@ -12,13 +12,14 @@ import yaml
 
 from kit.cli.text.tune import text
 from kit.config.yaml import load_spec
-from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, NotReadyError, StepError
+from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, NotReadyError, StepError, UnreachableError
 from kit.events import OutputLine, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.context import Context
 from kit.flows.tune.tune import TuneRequest, tune
 from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
 from kit.model.result import RunResult
+from kit.model.run import Failure
 from kit.model.tune import Machine, TuneResult
 from kit.model.values import replace
 from kit.plan.tune.candidates import MIB, parameters_of
@@ -638,3 +639,109 @@ def test_half_the_bytes_that_gain_nothing_or_fail_are_reported(
     context = replace(bed.fleet.context(bed.reporter), spec=spec)
     result = tune(context, TuneRequest(file=bed.file, fp16=True, dry_run=True), run=broken, wire=wire)
     assert any(item.startswith("half the bytes, for --fp16: mpi_perf failed") for item in result.skipped)
+
+
+def tuned_with(bed: Bed, run: Any, **request: Any) -> TuneResult:
+    spec = load_spec(bed.file.read_text(), source="kit.yaml")
+    context = replace(bed.fleet.context(bed.reporter), spec=spec)
+    return tune(context, TuneRequest(file=bed.file, **request), run=run, wire=wire)
+
+
+def is_best(context: Context) -> bool:
+    """Return whether these are the words of duplex-ring, which like_a_real_one makes the fastest."""
+    return len(parameters_of(context.spec.mpi.args)) == 3 and "btl_tcp_flags" in context.spec.mpi.args
+
+
+@pytest.mark.parametrize(("stopped", "code"), [(None, 1), ("its time was over", 124)])
+def test_a_candidate_that_fails_in_the_second_round_is_not_chosen(
+    bed: Bed, perf: Perf, stopped: str | None, code: int
+) -> None:
+    """Sums that are wrong, or a hang, once in two runs."""
+
+    def sometimes(context: Context, request: RunRequest) -> RunResult:
+        again = is_best(context) and any(args == context.spec.mpi.args for args, _ in perf.calls)
+        result = perf(context, request)
+        return replace(result, exit_code=code, stopped=stopped) if again else result
+
+    result = tuned_with(bed, sometimes)
+    best = next(one for one in result.tried if one.name == "duplex-ring")
+    assert (best.timing, bool(best.failure)) == (None, True)
+    assert result.after is not None
+    assert result.after.name == "ring"
+    assert "btl_tcp_flags" not in load_spec(bed.file.read_text(), source="kit.yaml").mpi.args
+
+
+def test_a_candidate_keeps_its_first_round_if_the_minutes_end_the_second(
+    bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("kit.flows.tune.tune.time.monotonic", lambda: clock[0])
+
+    def stopped_at_the_end(context: Context, request: RunRequest) -> RunResult:
+        again = is_best(context) and any(args == context.spec.mpi.args for args, _ in perf.calls)
+        clock[0] += 350.0
+        result = perf(context, request)
+        return replace(result, stopped="its time was over", exit_code=124) if again else result
+
+    result = tuned_with(bed, stopped_at_the_end, minutes=60)
+    assert [line for line in result.skipped if "duplex-ring, round 2 of 2: it did not end within" in line]
+    assert result.after is not None
+    assert result.after.name == "duplex-ring"
+
+
+@pytest.mark.parametrize("fp16", [False, True])
+def test_a_candidate_that_fails_with_other_sizes_is_not_written(bed: Bed, perf: Perf, fp16: bool) -> None:
+    def one_size_alone(context: Context, request: RunRequest) -> RunResult:
+        sizes = request.command[request.command.index("--sizes") + 1]
+        result = perf(context, request)
+        return replace(result, exit_code=1) if "," in sizes and is_best(context) else result
+
+    result = tuned_with(bed, one_size_alone, fp16=fp16)
+    assert result.after == result.before
+    paths = {setting.path for setting in result.changed}
+    assert not paths & {"mpi.args", "env.KIT_COMPRESSION", "env.HOROVOD_CYCLE_TIME"}
+    assert "env.OMP_NUM_THREADS" in paths
+    assert next(one.failure for one in result.tried if one.name == "duplex-ring")
+    assert any(line.startswith("message sizes: mpi_perf failed") for line in result.skipped)
+
+
+def test_arguments_that_fail_with_every_candidate_are_an_error(bed: Bed) -> None:
+    by_hand = KIT_YAML + "  args: --mca btl_tcp_if_include eth9\n"
+    bed.file.write_text(by_hand)
+    with pytest.raises(StepError, match="mpi_perf failed: no such transport"):
+        bed.tune(Perf(lambda _parameters: 0.0))
+    assert bed.file.read_text() == by_hand
+
+
+def test_what_works_where_the_current_arguments_fail_is_in_the_table(bed: Bed) -> None:
+    bed.file.write_text(KIT_YAML + "  # kit tune: another image\n  args: --mca btl_tcp_links 2\n")
+    result = bed.tune(Perf(lambda parameters: 0.0 if "btl_tcp_links" in parameters else like_a_real_one(parameters)))
+    shown = text(result)
+    assert "All-reduce of" in shown
+    assert [line.split()[:2] for line in shown.splitlines() if line.startswith("current")] == [["current", "failed"]]
+    assert [line for line in shown.splitlines() if line.startswith("duplex-ring") and line.endswith("taken")]
+
+
+def test_a_host_that_is_lost_ends_the_tuning(bed: Bed, perf: Perf) -> None:
+    """Otherwise each candidate after it would be the one that failed, and kit would write what the others gave."""
+
+    def lost(context: Context, request: RunRequest) -> RunResult:
+        result = perf(context, request)
+        gone = Failure(kind="host", host="gpu3")
+        return replace(result, exit_code=1, failure=gone) if len(perf.calls) > 3 else result
+
+    with pytest.raises(UnreachableError, match="gpu3: the host was lost while kit tune measured, so kit wrote nothing"):
+        tuned_with(bed, lost)
+    assert len(perf.calls) == 4
+    assert bed.file.read_text() == KIT_YAML
+
+
+def test_a_head_that_cannot_be_reached_any_more_ends_the_tuning(bed: Bed, perf: Perf) -> None:
+    def cut(context: Context, request: RunRequest) -> RunResult:
+        if len(perf.calls) == 3:
+            raise UnreachableError("no SSH connection", host="gpu1")
+        return perf(context, request)
+
+    with pytest.raises(UnreachableError, match="no SSH connection"):
+        tuned_with(bed, cut)
+    assert bed.file.read_text() == KIT_YAML

@@ -29,9 +29,11 @@ def text(value: TuneResult, *, width: int | None = None) -> str:
             if other.rate is not None
         ]
         parts.append("\n".join(lines))
-    if value.before is not None and value.before.timing is not None:
-        size, ranks = value.before.timing.bytes >> 20, value.before.timing.ranks
-        rows = [_tried(tried, value) for tried in (value.before, *value.tried)]
+    trials = () if value.before is None else (value.before, *value.tried)
+    timing = next((tried.timing for tried in trials if tried.timing is not None), None)
+    if timing is not None:
+        size, ranks = timing.bytes >> 20, timing.ranks
+        rows = [_tried(tried, value) for tried in trials]
         parts.append(
             f"All-reduce of {size} MB on {ranks} ranks:\n"
             + table(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kit.errors import HostsFailed, InputError, Interrupted, KitError, NotReadyError, StepError
+from kit.errors import HostsFailed, InputError, Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Event, HostDone, HostStep, OutputLine, Phase, Reporter, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.model.answer import OddAnswer, answer_of, decode, within
@@ -26,6 +26,8 @@ REPEATS = 4
 WIRE_S = 3.0
 # What it costs to start and end a run, and the shortest time limit of a run.
 LAUNCH_S, LEAST_S = 4.0, 30.0
+# A run that lasts this many times as long as planned counts as one that hangs.
+PATIENCE = 3
 # The shortest limit of the first run with the current arguments, because all others are compared with it.
 FIRST_S = 90.0
 TASK = "measure"
@@ -34,6 +36,12 @@ HALF_DOWN = 0.5
 SHORTEST_S, LONGEST_S = 1e-9, 1e6
 # Share of the time for networks that are not in use.
 NETWORKS_SHARE = 0.4
+# Errors of the cluster or the request. They say nothing about a candidate, so they end the tuning.
+ENDING = (InputError, NotReadyError, UnreachableError, HostsFailed, Interrupted)
+
+
+class TimeIsUpError(StepError):
+    """A run was stopped because the minutes are over. With more time, it might have ended."""
 
 
 @dataclass
@@ -157,13 +165,15 @@ class Perf:
     # Take slots that are reserved for a run in line.
     now: bool = False
     skipped: list[str] = field(default_factory=list)
+    # The failure of a run with the chosen arguments, after they were chosen.
+    broken: str | None = None
 
     def measure(
         self, args: Sequence[str], sizes: str, seconds: float, text: str, *, last: bool = False, first: bool = False
     ) -> tuple[Row, ...]:
         """Return the rows of an all-reduce, one for each of `sizes`.
 
-        Raises KitError if it fails; the caller handles InputError, NotReadyError.
+        Raises one of ENDING for an error of the cluster, TimeIsUpError, or another KitError if these `args` fail.
 
         The `last` run may take all the remaining time. The `first` one does not end early.
         """
@@ -189,7 +199,7 @@ class Perf:
             "--json",
         )
         hosts = ",".join(node.name for node in self.nodes)
-        limit = max(FIRST_S if first else LEAST_S, left if last else min(left, 3 * self.per_run_s))
+        limit = max(FIRST_S if first else LEAST_S, left if last else min(left, PATIENCE * self.per_run_s))
         result = self.run(
             changed,
             # Some of what kit tune has written into kit.yaml may not be deployed yet.
@@ -206,7 +216,14 @@ class Perf:
         if result.interrupted:
             raise Interrupted(f"interrupted; run {result.plan.run_id} had already ended")
         if result.stopped:
-            raise StepError(f"it did not end within {limit:.0f} s", hint="give it more time: --minutes")
+            kind = TimeIsUpError if last or limit < PATIENCE * self.per_run_s else StepError
+            raise kind(f"it did not end within {limit:.0f} s", hint="give it more time: --minutes")
+        if result.failure is not None and result.failure.kind == "host":
+            raise UnreachableError(
+                "the host was lost while kit tune measured, so kit wrote nothing",
+                hint=f"see why: kit logs {result.plan.run_id}; then: kit doctor",
+                host=result.failure.host,
+            )
         if result.exit_code == 127:
             raise NotReadyError("the cluster's image has no mpi_perf", hint="run: kit deploy")
         if result.exit_code != 0:
@@ -217,6 +234,12 @@ class Perf:
                 with answer_of(self.nodes[0].name, "what mpi_perf printed"):
                     return rows_of(line, [int(size) for size in sizes.split(",")])
         raise StepError("mpi_perf succeeded but printed no result", hint=f"kit logs {result.plan.run_id}")
+
+    def failed_with_chosen(self, error: KitError, text: str) -> None:
+        """Note that a measurement with the chosen arguments failed. They are to blame unless the time was over."""
+        self.skipped.append(f"{text}: {error.message}")
+        if not isinstance(error, TimeIsUpError):
+            self.broken = error.message
 
 
 def try_all(
@@ -236,7 +259,7 @@ def try_all(
     perf.per_run_s = per_run = max(5.0, (perf.end - time.monotonic()) / (perf.planned + 1))
     size = rules.message_bytes(wire=tcp, ranks=ranks, per_run_s=per_run)
     seconds: dict[str, list[float]] = {trial.name: [] for trial in trials}
-    failures: dict[str, str] = {}
+    failures: dict[str, KitError] = {}
     for number in range(ROUNDS):
         for trial in trials if number == 0 else _again(trials, seconds):
             if trial.name in failures:
@@ -251,24 +274,28 @@ def try_all(
             first = trial is current and number == 0
             try:
                 (row,) = perf.measure(args, str(size), max(1.0, per_run - LAUNCH_S) / 2, step, first=first)
-            except (InputError, NotReadyError, Interrupted):
+            except ENDING:
                 raise
             except KitError as error:
-                if trial is current and seconds[trial.name]:
+                if seconds[trial.name] and (trial is current or isinstance(error, TimeIsUpError)):
                     # The timing of the previous round still holds.
                     perf.skipped.append(f"{step}: {error.message}")
                     continue
                 if trial is current and not theirs and not current.parameters:
                     raise
-                failures[trial.name] = error.message
+                failures[trial.name] = error
+                # Settings that work only sometimes must not be chosen, however fast they are.
+                seconds[trial.name].clear()
                 continue
             seconds[trial.name] += row.samples
+    if not any(seconds.values()):
+        raise failures[current.name]
     perf.context.reporter.report(HostDone(host=TASK))
     measured = [
         replace(
             trial,
             timing=Timing(bytes=size, ranks=ranks, seconds=tuple(seconds[trial.name])) if seconds[trial.name] else None,
-            failure=failures.get(trial.name),
+            failure=failures[trial.name].message if trial.name in failures else None,
         )
         for trial in trials
     ]
@@ -292,10 +319,10 @@ def curve_of(perf: Perf, words: Sequence[str], ranks: int, tcp: float | None) ->
     try:
         seconds = max(0.5, left / len(sizes) / 3)
         rows = perf.measure(words, ",".join(map(str, sizes)), seconds, "message sizes", last=True)
-    except (InputError, NotReadyError, Interrupted):
+    except ENDING:
         raise
     except KitError as error:
-        perf.skipped.append(f"message sizes: {error.message}")
+        perf.failed_with_chosen(error, "message sizes")
         return None, {}
     timings = {row.bytes: Timing(bytes=row.bytes, ranks=ranks, seconds=row.samples) for row in rows}
     small = timings.get(8)
@@ -311,10 +338,10 @@ def halves(perf: Perf, words: Sequence[str], ranks: int, size: int) -> tuple[Tim
     seconds = max(0.5, (min(left, perf.per_run_s) - LAUNCH_S) / 4)
     try:
         rows = perf.measure(words, f"{size},{size // 2}", seconds, "half the bytes, for --fp16")
-    except (InputError, NotReadyError, Interrupted):
+    except ENDING:
         raise
     except KitError as error:
-        perf.skipped.append(f"half the bytes, for --fp16: {error.message}")
+        perf.failed_with_chosen(error, "half the bytes, for --fp16")
         return None
     samples = {row.bytes: row.samples for row in rows}
     whole, half = (Timing(bytes=count, ranks=ranks, seconds=samples[count]) for count in (size, size // 2))

@@ -18,6 +18,7 @@ from kit.flows.tune.measure import TASK, Perf, Run, WireRates, curve_of, halves,
 from kit.model import names
 from kit.model.launch import ClusterRecord, Node
 from kit.model.tune import AllReduces, Machine, Tried, TuneResult, Tuning, Wire
+from kit.model.values import replace
 from kit.plan.bench.cases import frameworks_of, has_horovod, usable_gpus
 from kit.plan.cluster import record
 from kit.plan.flavour import OPEN, flavour_of
@@ -149,6 +150,10 @@ def _mpi(
     words = rules.with_parameters(file.theirs, chosen.parameters)
     half = halves(perf, words, ranks, chosen.timing.bytes) if halved and chosen.timing else None
     small, curve = curve_of(perf, words, ranks, tcp)
+    if perf.broken is not None and chosen is not current:
+        # It was the fastest with one size of messages, and does not work with another.
+        tried = [replace(one, timing=None, failure=perf.broken) if one is chosen else one for one in tried]
+        chosen, half, small, curve = current, None, None, {}
     mpi = rules.mpi_setting(current, chosen)
     longer = rules.more_time(chosen, wire=tcp, ranks=ranks, runs=perf.planned + 1)
     buffers = horovod.horovod(
