@@ -745,3 +745,12 @@ def test_a_head_that_cannot_be_reached_any_more_ends_the_tuning(bed: Bed, perf: 
     with pytest.raises(UnreachableError, match="no SSH connection"):
         tuned_with(bed, cut)
     assert bed.file.read_text() == KIT_YAML
+
+
+def test_no_network_is_compared_beside_a_run_of_horovod(bed: Bed, perf: Perf) -> None:
+    """The run slows down the network that it uses, and the other would be written as the faster one."""
+    bed.fleet["gpu1"].living = ["20260101-000000-aaaa"]
+    wires = Wires(net0=11.9e6, net1=118e6)
+    with pytest.raises(NotReadyError, match=r"the run 20260101-000000-aaaa is active, .*; nothing was measured"):
+        bed.tune(perf, wire=wires)
+    assert (wires.calls, perf.calls, bed.file.read_text()) == ([], [], KIT_YAML)
