@@ -754,3 +754,9 @@ def test_no_network_is_compared_beside_a_run_of_horovod(bed: Bed, perf: Perf) ->
     with pytest.raises(NotReadyError, match=r"the run 20260101-000000-aaaa is active, .*; nothing was measured"):
         bed.tune(perf, wire=wires)
     assert (wires.calls, perf.calls, bed.file.read_text()) == ([], [], KIT_YAML)
+
+
+def test_the_limit_of_the_nodes_counts_for_threads(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML + "cpus: 4\n")
+    values = {setting.path: setting.value for setting in bed.tune(perf).changed}
+    assert values["env.OMP_NUM_THREADS"] == "2"

@@ -63,7 +63,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     tcp, wires = other_wires(perf, machines, nodes, wire_rate(context, ranking, wire), wire)
     moving, another = _another_network(context, file, machines, tcp, wires, horovod=with_horovod)
     ranked = [machine for machine in machines if machine.name in {node.name for node in ranking}]
-    facts = rules.by_facts(ranked, frameworks)
+    facts = rules.by_facts(ranked, frameworks, cpus=context.spec.cpu_limit)
     if moving or not with_horovod:
         if len(ranking) > 1:
             context.reporter.report(HostDone(host=TASK))

@@ -174,18 +174,25 @@ def mpi_setting(current: Tried, chosen: Tried) -> Setting | None:
     )
 
 
-def by_facts(machines: Sequence[Machine], frameworks: Sequence[str] = ()) -> Tuning:
+def by_facts(machines: Sequence[Machine], frameworks: Sequence[str] = (), *, cpus: float | None = None) -> Tuning:
     """Return what needs no measurement: binding, threads, and advice about NICs, MTU and GPUs.
 
-    `frameworks` are those of the image. They are empty if they are not known.
+    `frameworks` are those of the image. They are empty if they are not known. `cpus` limits what the ranks of a host
+    can use at once (`cpus:` in kit.yaml).
     """
     binding = _binding(machines)
-    threads = _threads(machines, tensorflow=not frameworks or "tensorflow" in frameworks)
+    threads = _threads(machines, tensorflow=not frameworks or "tensorflow" in frameworks, cpus=cpus)
     return Tuning(
         settings=(*binding.settings, *threads.settings),
         defaults=(*binding.defaults, *threads.defaults),
-        advice=(*_wire_advice(machines), *_gpu_advice(machines, horovod=has_horovod(frameworks))),
+        advice=(*_wire_advice(machines), *_gpu_advice(machines, horovod=has_horovod(frameworks), cpus=cpus)),
     )
+
+
+def _cores(machine: Machine, cpus: float | None) -> int:
+    """Return how many cores the ranks of the host can use at once, or 0 if that is not known."""
+    cores = machine.cores or machine.threads
+    return cores if cpus is None else min(cores, max(1, int(cpus)))
 
 
 def _binding(machines: Sequence[Machine]) -> Tuning:
@@ -213,15 +220,18 @@ def _binding(machines: Sequence[Machine]) -> Tuning:
     return Tuning(defaults=(default,))
 
 
-def _threads(machines: Sequence[Machine], *, tensorflow: bool) -> Tuning:
+def _threads(machines: Sequence[Machine], *, tensorflow: bool, cpus: float | None) -> Tuning:
     """Divide a host's cores among its ranks. By default, each rank of a framework starts a thread for every core."""
+    usable = [_cores(m, cpus) for m in machines]
+    # A rank that is alone also starts more threads than it may use, because it does not know of the limit.
+    limited = cpus is not None and any(few < (m.cores or m.threads) for few, m in zip(usable, machines, strict=True))
     alone = max(m.slots for m in machines) < 2
-    share = max(1, min((m.cores or m.threads) // m.slots for m in machines))
-    cores = _range([m.cores or m.threads for m in machines])
+    share = max(1, min(cores // m.slots for cores, m in zip(usable, machines, strict=True)))
+    kind = f"cores (cpus: {cpus:g} in kit.yaml)" if limited else "physical cores"
     ranks = (
         "for the only rank of a host" if alone else f"shared by {_range([m.slots for m in machines])} ranks of a host"
     )
-    reason = f"{cores} physical cores {ranks}"
+    reason = f"{_range(usable)} {kind} {ranks}"
     settings: tuple[Setting, ...] = (
         Setting(
             path="env.OMP_NUM_THREADS",
@@ -245,7 +255,7 @@ def _threads(machines: Sequence[Machine], *, tensorflow: bool) -> Tuning:
     if not tensorflow:
         # Nothing would read them, and a new variable recreates the containers.
         settings = tuple(setting for setting in settings if not setting.path.startswith("env.TF_"))
-    return Tuning(defaults=settings) if alone else Tuning(settings=settings)
+    return Tuning(defaults=settings) if alone and not limited else Tuning(settings=settings)
 
 
 def _wire_advice(machines: Sequence[Machine]) -> list[str]:
@@ -275,7 +285,7 @@ def _wire_advice(machines: Sequence[Machine]) -> list[str]:
     return advice
 
 
-def _gpu_advice(machines: Sequence[Machine], *, horovod: bool) -> list[str]:
+def _gpu_advice(machines: Sequence[Machine], *, horovod: bool, cpus: float | None) -> list[str]:
     if not all(m.gpus for m in machines):
         return []
     links = {link for m in machines for link in m.gpu_links}
@@ -286,7 +296,7 @@ def _gpu_advice(machines: Sequence[Machine], *, horovod: bool) -> list[str]:
             "GPUs: their tensors travel by NCCL, and mpi.args affects host memory only. NCCL tunes itself; "
             "measure it with: kit run -- mpi_perf --through nccl"
         )
-    share = max(1, min((m.cores or m.threads) // len(m.gpus) for m in machines))
+    share = max(1, min(_cores(m, cpus) // len(m.gpus) for m in machines))
     option, program = ("num_parallel_calls", "tf_benchmark") if horovod else ("num_workers", "torch_benchmark")
     advice += [
         f"input pipelines: {share} threads for each GPU (physical cores divided by GPUs), such as "

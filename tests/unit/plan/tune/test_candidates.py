@@ -78,6 +78,28 @@ def test_threads_are_the_cores_that_a_rank_has(facts: dict[str, int], threads: s
     assert values == dict.fromkeys(THREADS, threads)
 
 
+@pytest.mark.parametrize(
+    ("slots", "cpus", "threads", "reason"),
+    [
+        (2, 4.0, "2", "4 cores (cpus: 4 in kit.yaml) shared by 2 ranks"),
+        (2, 1.5, "1", "1 cores (cpus: 1.5 in kit.yaml) shared by 2 ranks"),
+        (2, 12.0, "4", "8 physical cores shared by 2 ranks"),
+        # Its frameworks would start a thread for each of the host's cores.
+        (1, 4.0, "4", "4 cores (cpus: 4 in kit.yaml) for the only rank"),
+    ],
+)
+def test_threads_are_not_more_than_the_limit_of_the_node(slots: int, cpus: float, threads: str, reason: str) -> None:
+    result = tune.by_facts(machines(slots=slots, cores=8), cpus=cpus)
+    settings = [s for s in result.settings if s.path in THREADS]
+    assert {s.path: s.value for s in settings} == dict.fromkeys(THREADS, threads)
+    assert all(s.reason.startswith(reason) for s in settings)
+
+
+def test_input_pipelines_get_no_more_threads_than_the_limit_of_the_node() -> None:
+    advice = tune.by_facts(machines(cores=8, gpus=("T4", "T4")), cpus=4.0).advice
+    assert any("num_parallel_calls=2 " in line for line in advice)
+
+
 def test_the_only_rank_of_a_host_gets_all_cores_where_an_earlier_tune_divided_them() -> None:
     result = tune.by_facts(machines(slots=1, cores=8))
     assert not [s for s in result.settings if s.path.startswith("env.")]
