@@ -760,3 +760,15 @@ def test_the_limit_of_the_nodes_counts_for_threads(bed: Bed, perf: Perf) -> None
     bed.file.write_text(KIT_YAML + "cpus: 4\n")
     values = {setting.path: setting.value for setting in bed.tune(perf).changed}
     assert values["env.OMP_NUM_THREADS"] == "2"
+
+
+def test_networks_for_the_data_are_not_compared_with_the_one_for_the_rest(bed: Bed, perf: Perf) -> None:
+    """The data is on them already, so another network: would recreate the containers for nothing."""
+    bed.file.write_text(KIT_YAML + "interfaces: [10.0.0.0/24, 10.1.0.0/24]\n")
+    wires = Wires(net0=11.9e6, net1=118e6)
+    result = bed.tune(perf, wire=wires)
+    assert (wires.calls, result.networks, result.wire) == (["10.0"], (), 11.9e6)
+    changed = {setting.path for setting in result.changed}
+    assert "network" not in changed
+    assert "mpi.args" in changed
+    assert "Consider: interfaces: in kit.yaml names the networks for the data" in text(result)

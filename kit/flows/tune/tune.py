@@ -60,8 +60,15 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         raise _disturbed(living)
     machines = _machines(context, nodes)
     perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking, now=request.now)
-    tcp, wires = other_wires(perf, machines, nodes, wire_rate(context, ranking, wire), wire)
-    moving, another = _another_network(context, file, machines, tcp, wires, horovod=with_horovod)
+    tcp = wire_rate(context, ranking, wire)
+    wires: tuple[Wire, ...] = ()
+    if context.spec.interfaces:
+        # These networks have the data, so a faster one in network: would gain nothing.
+        moving, another = False, Tuning(advice=(networks.BY_INTERFACES,) if len(nodes) > 1 else ())
+    else:
+        tcp, wires = other_wires(perf, machines, nodes, tcp, wire)
+        moving, another = _another_network(context, file, machines, tcp, wires, horovod=with_horovod)
+        another = replace(another, advice=(*another.advice, *networks.claimed(machines, wires)))
     ranked = [machine for machine in machines if machine.name in {node.name for node in ranking}]
     facts = rules.by_facts(ranked, frameworks, cpus=context.spec.cpu_limit)
     if moving or not with_horovod:
@@ -93,7 +100,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         small_s=mpi.small_s if mpi else None,
         changed=tuple(changed),
         kept=tuple(kept),
-        advice=(*another.advice, *facts.advice, *networks.claimed(machines, wires), *measured.advice),
+        advice=(*another.advice, *facts.advice, *measured.advice),
         diff=diff,
         written=written,
         file=file.source,
