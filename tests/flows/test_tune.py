@@ -772,3 +772,43 @@ def test_networks_for_the_data_are_not_compared_with_the_one_for_the_rest(bed: B
     assert "network" not in changed
     assert "mpi.args" in changed
     assert "Consider: interfaces: in kit.yaml names the networks for the data" in text(result)
+
+
+def test_a_variable_that_overrides_the_file_is_reported_and_nothing_is_written_there(
+    bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run would ignore it, and the variable's words would be in the file as if kit tune had chosen them."""
+
+    def machine(_transport: Transport, node: Node) -> Machine:
+        return Machine(name=node.name, slots=2, threads=16, cores=8, sockets=2, numa=2)
+
+    monkeypatch.setattr("kit.flows.tune.tune.machine", machine)
+    spec = load_spec(KIT_YAML, source="kit.yaml")
+    own = ("--mca", "btl_tcp_sndbuf", "1048576")
+    spec = replace(spec, mpi=replace(spec.mpi, args=own, bind_to="core"))
+    context = replace(bed.fleet.context(bed.reporter), spec=spec)
+    result = tune(context, TuneRequest(file=bed.file, force=True), run=perf, wire=wire)
+    assert not {setting.path for setting in (*result.changed, *result.kept)} & {"mpi.args", "mpi.bind_to"}
+    assert "btl_tcp_sndbuf" not in bed.file.read_text()
+    shown = text(result)
+    assert "KIT_MPI_ARGS is '--mca btl_tcp_sndbuf 1048576' and overrides mpi.args of kit.yaml" in shown
+    assert "KIT_MPI_BIND_TO is 'core' and overrides mpi.bind_to of kit.yaml, so kit does not change that." in shown
+    assert all(args[:3] == own for args, _ in perf.calls)
+
+    # The same value in both places is no contradiction.
+    context = replace(context, spec=replace(spec, mpi=replace(spec.mpi, args=(), bind_to="socket")))
+    result = tune(context, TuneRequest(file=bed.file), run=perf, wire=wire)
+    assert {"mpi.args", "mpi.bind_to"} <= {setting.path for setting in result.changed}
+
+
+def test_a_variable_leaves_the_words_of_tune_in_the_file(bed: Bed, perf: Perf) -> None:
+    bed.tune(perf)
+    after = bed.file.read_text()
+    spec = load_spec(after, source="kit.yaml")
+    # Words that kit tune would know as its own in the file, and that the user chose by the variable.
+    chosen = ("--mca", "btl_tcp_links", "2")
+    context = replace(bed.fleet.context(bed.reporter), spec=replace(spec, mpi=replace(spec.mpi, args=chosen)))
+    again = Perf(like_a_real_one)
+    tune(context, TuneRequest(file=bed.file), run=again, wire=wire)
+    assert all(args[:3] == chosen for args, _ in again.calls)
+    assert bed.file.read_text() == after

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.config import edit
+from kit.config import edit, settings
 from kit.config.yaml import load_spec
+from kit.model.spec import ClusterSpec
 from kit.model.tune import Kept, Setting
 from kit.model.values import replace
 from kit.plan.tune import candidates as rules
@@ -22,7 +23,7 @@ class TunedFile:
     """`text` is the file's content, `owned` the settings that tune wrote, `network` its value ('auto' if missing).
 
     `theirs` are mpirun's arguments that the user chose, here or by a variable. `force` also changes the user's
-    settings.
+    settings. `overridden` has the values of variables that the next run uses in place of the file's.
     """
 
     path: Path
@@ -31,20 +32,27 @@ class TunedFile:
     theirs: tuple[str, ...]
     network: str
     force: bool
+    overridden: Mapping[str, str]
 
     @classmethod
-    def read(cls, path: Path, *, args: tuple[str, ...], force: bool) -> TunedFile:
-        """Read the file. `args` are mpirun's arguments. Raises InputErrors now, not after minutes of measuring."""
+    def read(cls, path: Path, *, spec: ClusterSpec, force: bool) -> TunedFile:
+        """Read the file. `spec` is in force. Raises InputErrors now, not after minutes of measuring."""
         text = read_text(path)
         owned = edit.tuned(text)
+        args, in_file = spec.mpi.args, load_spec(text, source=str(path))
+        overridden = {
+            **({"mpi.args": shlex.join(args)} if args != in_file.mpi.args else {}),
+            **({"mpi.bind_to": spec.mpi.bind_to} if spec.mpi.bind_to != in_file.mpi.bind_to else {}),
+        }
         return cls(
             path=path,
             text=text,
             owned=owned,
             # Under tune's mark are also the words that --force has kept.
-            theirs=rules.without_candidates(args) if "mpi.args" in owned else args,
-            network=load_spec(text, source=str(path)).network,
+            theirs=rules.without_candidates(args) if "mpi.args" in owned and "mpi.args" not in overridden else args,
+            network=in_file.network,
             force=force,
+            overridden=overridden,
         )
 
     @property
@@ -63,6 +71,17 @@ class TunedFile:
         """Return the value of a setting if tune wrote it, else None."""
         return self.value(path) if path in self.owned else None
 
+    def effective(self, wanted: Sequence[Setting]) -> tuple[list[Setting], list[str]]:
+        """Return the settings that the next run would use, and advice for those that a variable overrides."""
+        ignored = [one for one in wanted if self.overridden.get(one.path, one.value) != one.value]
+        variables = {path: variable for variable, path in settings.variables().items()}
+        advice = [
+            f"{variables[one.path]} is '{self.overridden[one.path]}' and overrides {one.path} of kit.yaml, so kit does "
+            f"not change that. It would write {one.value}: {one.reason}. Remove the variable and run kit tune again"
+            for one in ignored
+        ]
+        return [one for one in wanted if one not in ignored], advice
+
     def split(self, wanted: Sequence[Setting]) -> tuple[list[Setting], list[Kept]]:
         """Split the wanted settings into those to write and those where the user's own value stays."""
         changed, kept = [], []
@@ -79,11 +98,11 @@ class TunedFile:
                 changed.append(replace(setting, value=value))
         return changed, kept
 
-    def changed(self, settings: Sequence[Setting]) -> tuple[str, str]:
+    def changed(self, chosen: Sequence[Setting]) -> tuple[str, str]:
         """Return the text with the settings in it, and a diff. Raises InputError if they do not fit into the file."""
-        if not settings:
+        if not chosen:
             return self.text, ""
-        after = edit.edited(self.text, [_entry(setting) for setting in settings], source=self.source)
+        after = edit.edited(self.text, [_entry(setting) for setting in chosen], source=self.source)
         old, new = (text.replace("\r\n", "\n").splitlines(keepends=True) for text in (self.text, after))
         name = self.path.name
         return after, "".join(difflib.unified_diff(old, new, fromfile=name, tofile=f"{name}, tuned", n=2))

@@ -49,7 +49,7 @@ class TuneRequest:
 def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRates = wire_rates) -> TuneResult:
     """Measure, and write unless it is a dry run. Ctrl-C at any time leaves kit.yaml unchanged."""
     start = time.monotonic()
-    file = TunedFile.read(request.file, args=context.spec.mpi.args, force=request.force)
+    file = TunedFile.read(request.file, spec=context.spec, force=request.force)
     cluster, living = _deployed(context)
     frameworks = _frameworks(context, cluster)
     with_horovod = has_horovod(frameworks)
@@ -79,7 +79,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         nccl = _nccl(context, cluster, ranked)
         mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16, nccl=nccl)
     back = [setting for setting in (*facts.defaults, *measured.defaults) if setting.path in file.owned]
-    settings = (*another.settings, *facts.settings, *measured.settings, *back)
+    settings, ignored = file.effective((*another.settings, *facts.settings, *measured.settings, *back))
     changed, kept = file.split(settings)
     try:
         after, diff = file.changed(changed)
@@ -100,7 +100,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         small_s=mpi.small_s if mpi else None,
         changed=tuple(changed),
         kept=tuple(kept),
-        advice=(*another.advice, *facts.advice, *measured.advice),
+        advice=(*another.advice, *ignored, *facts.advice, *measured.advice),
         diff=diff,
         written=written,
         file=file.source,
