@@ -1,6 +1,8 @@
 # Prints the facts that kit tune needs. Arguments: ADDRESS of the host in the cluster's network.
 # Prints lines of `word value`, and leaves out what the system does not report.
 address=$1
+# nproc would print these variables of the login in place of the CPUs.
+unset OMP_NUM_THREADS OMP_THREAD_LIMIT
 echo "threads $(nproc 2>/dev/null || echo 0)"
 # Only the CPUs that programs may use count: /sys of a container, or with isolated CPUs, has more.
 sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr ',' '\n' \

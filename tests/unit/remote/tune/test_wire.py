@@ -103,6 +103,15 @@ def test_the_script_runs_on_this_machine() -> None:
         assert "127.0.0.1" in {str(item.address.ip) for item in machine.addresses}
 
 
+@pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "OMP_THREAD_LIMIT"])
+def test_a_variable_of_the_login_changes_no_number_of_threads(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """nproc goes by it, and kit tune would then divide 1 core, or cores that are not there."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1000")
+    monkeypatch.setenv(variable, "1000" if variable == "OMP_NUM_THREADS" else "1")
+    machine = tune.machine(here(Host(name="gpu1", address="127.0.0.1")), node(1, address="127.0.0.1"))
+    assert machine.threads == len(os.sched_getaffinity(0))
+
+
 def test_cores_that_a_container_sees_and_may_not_use_do_not_count() -> None:
     """/sys of a container has all of the machine."""
     allowed = os.sched_getaffinity(0)
