@@ -22,7 +22,7 @@ from kit.model.result import RunResult
 from kit.model.run import Failure
 from kit.model.tune import Machine, TuneResult
 from kit.model.values import replace
-from kit.plan.tune.candidates import MIB, parameters_of
+from kit.plan.tune.candidates import MIB, RULES, parameters_of
 from kit.remote.ssh.transport import Transport
 from tests.fakes.facts import DOCKER0, interfaces
 from tests.fakes.fleet import Fleet
@@ -788,7 +788,8 @@ def test_a_variable_that_overrides_the_file_is_reported_and_nothing_is_written_t
     spec = replace(spec, mpi=replace(spec.mpi, args=own, bind_to="core"))
     context = replace(bed.fleet.context(bed.reporter), spec=spec)
     result = tune(context, TuneRequest(file=bed.file, force=True), run=perf, wire=wire)
-    assert not {setting.path for setting in (*result.changed, *result.kept)} & {"mpi.args", "mpi.bind_to"}
+    paths = {setting.path for setting in result.changed} | {setting.path for setting in result.kept}
+    assert not paths & {"mpi.args", "mpi.bind_to"}
     assert "btl_tcp_sndbuf" not in bed.file.read_text()
     shown = text(result)
     assert "KIT_MPI_ARGS is '--mca btl_tcp_sndbuf 1048576' and overrides mpi.args of kit.yaml" in shown
@@ -812,3 +813,14 @@ def test_a_variable_leaves_the_words_of_tune_in_the_file(bed: Bed, perf: Perf) -
     tune(context, TuneRequest(file=bed.file), run=again, wire=wire)
     assert all(args[:3] == chosen for args, _ in again.calls)
     assert bed.file.read_text() == after
+
+
+def test_a_gain_with_small_messages_is_not_called_none(bed: Bed) -> None:
+    """kit tune takes back its ring, which costs something with these messages."""
+    ring = "coll_tuned_dynamic_rules_filename"
+    words = f"--mca coll_tuned_use_dynamic_rules 1 --mca {ring} {RULES}"
+    bed.file.write_text(f"{KIT_YAML}  # kit tune: larger messages\n  args: {words}\n")
+    result = bed.tune(Perf(lambda parameters: 0.3 if ring in parameters else 0.6), minutes=1.0)
+    assert result.after is not None
+    assert result.after.name == "default"
+    assert not [line for line in result.advice if "no algorithm gained" in line]

@@ -154,10 +154,13 @@ class Perf:
 
     context: Context
     run: Run
-    end: float
+    start: float
+    minutes: float
     nodes: Sequence[Node]
     planned: int = 1
     done: int = 0
+    # The seconds before the runs of try_all, for TCP.
+    spent_s: float = 0.0
     # Runs after those of try_all, which leaves time for them.
     later: int = 1
     # The planned time of a run. kit ends it after several times that.
@@ -167,6 +170,10 @@ class Perf:
     skipped: list[str] = field(default_factory=list)
     # The failure of a run with the chosen arguments, after they were chosen.
     broken: str | None = None
+
+    @property
+    def end(self) -> float:
+        return self.start + self.minutes * 60
 
     def measure(
         self, args: Sequence[str], sizes: str, seconds: float, text: str, *, last: bool = False, first: bool = False
@@ -256,6 +263,7 @@ def try_all(
         and not rules.takes_over(dict(candidate.parameters), known)
     ]
     perf.planned = len(trials) + 1 + min(AGAIN, len(trials) - 1) + perf.later
+    perf.spent_s = time.monotonic() - perf.start
     perf.per_run_s = per_run = max(5.0, (perf.end - time.monotonic()) / (perf.planned + 1))
     size = rules.message_bytes(wire=tcp, ranks=ranks, per_run_s=per_run)
     seconds: dict[str, list[float]] = {trial.name: [] for trial in trials}

@@ -59,7 +59,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         # Only all-reduces need slots, and a run slows down the network that it uses: another one would seem faster.
         raise _disturbed(living)
     machines = _machines(context, nodes)
-    perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking, now=request.now)
+    perf = Perf(context=context, run=run, start=start, minutes=request.minutes, nodes=ranking, now=request.now)
     tcp = wire_rate(context, ranking, wire)
     wires: tuple[Wire, ...] = ()
     if context.spec.interfaces:
@@ -162,7 +162,9 @@ def _mpi(
         tried = [replace(one, timing=None, failure=perf.broken) if one is chosen else one for one in tried]
         chosen, half, small, curve = current, None, None, {}
     mpi = rules.mpi_setting(current, chosen)
-    longer = rules.more_time(chosen, wire=tcp, ranks=ranks, runs=perf.planned + 1)
+    longer = None
+    if chosen is current:
+        longer = rules.more_time(current, wire=tcp, ranks=ranks, runs=perf.planned + 1, spent_s=perf.spent_s)
     buffers = horovod.horovod(
         curve,
         small,

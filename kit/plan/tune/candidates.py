@@ -14,6 +14,8 @@ from kit.plan.run.allreduce import LEAST_HOSTS, OWN_CHOICE
 MIB = 1 << 20
 # Algorithms differ only if the wire is the limit. From this size on, it is on all but the fastest networks.
 TELLING = 8 * MIB
+# The next measurement of TCP may be a little slower, and --minutes takes no more than this.
+MARGIN, MOST_MINUTES = 1.1, 120
 # A smaller gain is not worth a line in kit.yaml, however certain it is.
 LEAST_GAIN = 0.03
 # From this rate on, packets of 1500 bytes keep a core busy.
@@ -119,13 +121,19 @@ def _bytes_a_second(wire: float | None, ranks: int) -> float:
     return rate * ranks / (2 * max(ranks - 1, 1)) / 8
 
 
-def more_time(chosen: Tried, *, wire: float | None, ranks: int, runs: int) -> str | None:
-    """Return advice if nothing gained because the time allowed only small messages, else None."""
-    if wire is None or chosen.parameters or chosen.timing is None or chosen.timing.bytes >= TELLING:
+def more_time(current: Tried, *, wire: float | None, ranks: int, runs: int, spent_s: float) -> str | None:
+    """Return advice for when nothing gained because the time allowed only small messages, else None.
+
+    `spent_s` are the seconds before the first of these `runs`, for TCP.
+    """
+    if wire is None or current.timing is None or current.timing.bytes >= TELLING:
         return None
-    minutes = math.ceil(runs * (TELLING / _bytes_a_second(wire, ranks) + 4.0) / 60)
+    per_run_s = MARGIN * TELLING / _bytes_a_second(wire, ranks) + 4.0
+    minutes = math.ceil((MARGIN * spent_s + runs * per_run_s) / 60)
+    if minutes > MOST_MINUTES:
+        return None
     return (
-        f"no algorithm gained with messages of {chosen.timing.bytes // MIB} MB, the largest that the time allowed, "
+        f"no algorithm gained with messages of {current.timing.bytes // MIB} MB, the largest that the time allowed, "
         f"but gradients use larger ones: kit tune --minutes {minutes} measures with {TELLING // MIB} MB"
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.verbs.values import minutes
 from kit.model.tune import Machine, Timing, Tried
 from kit.plan.tune import candidates as tune
 from kit.plan.tune.candidates import MIB
@@ -260,3 +261,24 @@ def test_words_of_a_person_stay_and_win() -> None:
 )
 def test_the_size_fits_the_time(wire: float | None, per_run_s: float, mib: int) -> None:
     assert tune.message_bytes(wire=wire, ranks=8, per_run_s=per_run_s) == mib * MIB
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64, 256])
+@pytest.mark.parametrize("runs", [10, 12, 14])
+@pytest.mark.parametrize("mb", [1, 2, 4, 5, 8, 12, 18, 23.8, 30])
+def test_the_minutes_that_are_advised_are_enough(mb: float, runs: int, ranks: int) -> None:
+    """The next time, TCP takes its seconds, too, and may be a little slower."""
+    current = Tried(name="current", parameters=(), timing=timing(1.0, size=MIB))
+    advice = tune.more_time(current, wire=mb * 1e6, ranks=ranks, runs=runs, spent_s=9.0)
+    assert advice is not None
+    minutes = int(advice.partition("--minutes ")[2].split()[0])
+    per_run_s = (minutes * 60 - 9.5) / runs
+    assert tune.message_bytes(wire=0.95 * mb * 1e6, ranks=ranks, per_run_s=per_run_s) >= 8 * MIB
+
+
+def test_minutes_that_kit_tune_would_refuse_are_not_advised() -> None:
+    current = Tried(name="current", parameters=(), timing=timing(1.0, size=MIB))
+    assert tune.more_time(current, wire=0.4e6, ranks=8, runs=13, spent_s=9.0) is None
+    assert minutes(f"{tune.MOST_MINUTES}") == tune.MOST_MINUTES
+    with pytest.raises(ValueError, match="from 1 to 120"):
+        minutes(f"{tune.MOST_MINUTES + 1}")
