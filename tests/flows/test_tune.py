@@ -824,3 +824,20 @@ def test_a_gain_with_small_messages_is_not_called_none(bed: Bed) -> None:
     assert result.after is not None
     assert result.after.name == "default"
     assert not [line for line in result.advice if "no algorithm gained" in line]
+
+
+def test_open_mpis_own_choice_is_not_measured_twice(bed: Bed, perf: Perf) -> None:
+    bed.file.write_text(KIT_YAML + "  allreduce: openmpi\n")
+    assert "openmpi" not in [one.name for one in bed.tune(perf, dry_run=True).tried]
+
+
+def test_a_file_that_changed_meanwhile_loses_no_measurement(bed: Bed, perf: Perf) -> None:
+    def edited_meanwhile(context: Context, request: RunRequest) -> RunResult:
+        bed.file.write_text(KIT_YAML + "cpus: 4\n")
+        return perf(context, request)
+
+    with pytest.raises(InputError, match="changed while kit tune measured") as caught:
+        tuned_with(bed, edited_meanwhile)
+    assert "run kit tune again; measured: " in str(caught.value.hint)
+    assert "env.OMP_NUM_THREADS: 4" in str(caught.value.hint)
+    assert bed.file.read_text() == KIT_YAML + "cpus: 4\n"

@@ -256,7 +256,7 @@ def try_all(
     known = rules.parameters_of(theirs)
     trials = [current] + [
         Tried(name=candidate.name, parameters=candidate.parameters)
-        for candidate in rules.candidates(machines)
+        for candidate in rules.candidates(machines, allreduce=perf.context.spec.mpi.allreduce)
         if {**dict(candidate.parameters), **known} != dict(current.parameters)
         and not (candidate.parameters and all(name in known for name, _ in candidate.parameters))
         and not rules.stalls({**dict(candidate.parameters), **known})

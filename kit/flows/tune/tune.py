@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kit.errors import InputError, NotReadyError
+from kit.errors import InputError, KitError, NotReadyError
 from kit.events import HostDone, Phase
 from kit.flows.context import Context
 from kit.flows.run.run import run
@@ -81,16 +81,16 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     back = [setting for setting in (*facts.defaults, *measured.defaults) if setting.path in file.owned]
     settings, ignored = file.effective((*another.settings, *facts.settings, *measured.settings, *back))
     changed, kept = file.split(settings)
+    written = bool(changed) and not request.dry_run
     try:
         after, diff = file.changed(changed)
-    except InputError as error:
+        if written:
+            replace_text(request.file, before=file.text, after=after)
+    except KitError as error:
         # Minutes of measuring are not lost with the file.
         measured_values = ", ".join(f"{setting.path}: {setting.value}" for setting in changed)
         error.hint = f"{error.hint}; measured: {measured_values}"
         raise
-    written = bool(changed) and not request.dry_run
-    if written:
-        replace_text(request.file, before=file.text, after=after)
     return TuneResult(
         machines=tuple(machines),
         wire=tcp,

@@ -58,10 +58,13 @@ CANDIDATES = (
 )
 
 
-def candidates(machines: Sequence[Machine]) -> tuple[Candidate, ...]:
-    """Return the candidates that are worth a try on these hosts. A single host has no wire to tune."""
-    # On fewer hosts, kit's default is Open MPI's own choice.
-    same = len(machines) < LEAST_HOSTS
+def candidates(machines: Sequence[Machine], *, allreduce: str = "auto") -> tuple[Candidate, ...]:
+    """Return the candidates that are worth a try on these hosts, with this `mpi.allreduce` of kit.yaml.
+
+    A single host has no wire to tune.
+    """
+    # There, kit's default is Open MPI's own choice: the same twice would differ by the noise alone.
+    same = len(machines) < LEAST_HOSTS or allreduce == "openmpi"
     return tuple(one for one in CANDIDATES if not (same and one.name == "openmpi")) if len(machines) > 1 else ()
 
 
