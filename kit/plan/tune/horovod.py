@@ -52,7 +52,9 @@ def horovod(
         defaults.append(replace(fusion, reason="Horovod's default: gradients travel by NCCL, and kit measures MPI"))
     elif len(large) > 1:
         top = max(timing.busbw for timing in large.values())
-        enough = min(size for size, timing in large.items() if timing.busbw >= NEAR_BEST * top)
+        # A buffer that is too small costs more than one that is too large, so noise must not make it smaller.
+        sure = {size: timing.busbw * timing.median / (timing.median + timing.noise) for size, timing in large.items()}
+        enough = min((size for size, rate in sure.items() if rate >= NEAR_BEST * top), default=max(large))
         kept = _number(fusion_now)
         if kept in large and large[int(kept)].busbw >= STILL_NEAR * top:
             enough = int(kept)
@@ -64,7 +66,10 @@ def horovod(
             )
             settings.append(replace(fusion, value=str(enough), reason=reason))
         elif kept is None or kept <= max(large):
-            reason = f"Horovod's default: the rate still rises at messages of {max(large) // MIB} MB"
+            reason = (
+                f"Horovod's default: the rate still rises at messages of {max(large) // MIB} MB, or the noise hides "
+                "whether it does"
+            )
             defaults.append(replace(fusion, reason=reason))
     if small_s is not None:
         needed = small_s * 1e3 / TALK
@@ -74,9 +79,10 @@ def horovod(
             cycle = kept
         took = f"an all-reduce of 8 bytes takes {small_s * 1e3:.2f} ms"
         if cycle > CYCLE_DEFAULT_MS:
+            share = min(1.0, small_s * 1e3 / CYCLE_DEFAULT_MS)
             reason = (
-                f"ranks agree each cycle on what is ready, and {took}: in {CYCLE_DEFAULT_MS:g} ms they would do little "
-                "else"
+                f"ranks agree each cycle on what is ready, and {took}: {share:.0%} of the default cycle of "
+                f"{CYCLE_DEFAULT_MS:g} ms"
             )
             settings.append(Setting(path=CYCLE, value=f"{cycle:g}", reason=reason, acts="deploy"))
         else:

@@ -43,6 +43,21 @@ def test_fusion_is_the_smallest_that_is_near_the_best(
 
 
 @pytest.mark.parametrize(
+    ("spread", "fusion"), [((1.0, 1.0, 1.0, 1.0), 4), ((0.97, 0.99, 1.01, 1.03), 16), ((0.8, 0.9, 1.1, 1.2), 128)]
+)
+def test_noise_makes_no_fusion_buffer_smaller(spread: tuple[float, ...], fusion: int) -> None:
+    """Medians of the same few repeats: 4 MB are near the best by little, and 16 MB by more."""
+    rates = {1: 10e6, 4: 19.2e6, 16: 19.9e6, 64: 20e6}
+    noisy = {
+        mb * MIB: timing(*(2 * 7 / 8 * mb * MIB / rate * share for share in spread), size=mb * MIB)
+        for mb, rate in rates.items()
+    }
+    result = tune.horovod(noisy, None)
+    assert [s.value for s in (*result.settings, *result.defaults)] == [str(fusion * MIB)]
+    assert bool(result.defaults) is (fusion == 128)
+
+
+@pytest.mark.parametrize(
     ("rates", "now", "back"),
     [
         ({"m1": 5e6, "m4": 10e6, "m16": 15e6, "m64": 20e6}, None, True),
@@ -131,3 +146,9 @@ def test_without_consent_fp16_is_advice_with_its_price() -> None:
     assert tune.half_advice(25e6, 8, "none") == text
     assert tune.half_advice(25e6, 8, "fp16") is None
     assert tune.half_advice(None, 8, None) is None
+
+
+@pytest.mark.parametrize(("small_s", "share"), [(0.39e-3, "39%"), (2.5e-3, "100%")])
+def test_the_cycle_says_how_much_of_the_default_one_the_ranks_need(small_s: float, share: str) -> None:
+    (setting,) = tune.horovod({}, small_s).settings
+    assert setting.reason.endswith(f"takes {small_s * 1e3:.2f} ms: {share} of the default cycle of 1 ms")
