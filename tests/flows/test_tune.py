@@ -841,3 +841,13 @@ def test_a_file_that_changed_meanwhile_loses_no_measurement(bed: Bed, perf: Perf
     assert "run kit tune again; measured: " in str(caught.value.hint)
     assert "env.OMP_NUM_THREADS: 4" in str(caught.value.hint)
     assert bed.file.read_text() == KIT_YAML + "cpus: 4\n"
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_done_is_reported_once_and_after_the_last_measurement(
+    bed: Bed, perf: Perf, reporter: Remembering, faster: bool
+) -> None:
+    bed.tune(perf, wire=Wires(net0=11.9e6, net1=118e6 if faster else 1e6), fp16=True)
+    steps = [type(event).__name__ for event in reporter.events if getattr(event, "host", "") == "measure"]
+    assert steps.count("HostDone") == 1
+    assert steps[-1] == "HostDone"

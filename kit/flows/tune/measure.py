@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kit.errors import HostsFailed, InputError, Interrupted, KitError, NotReadyError, StepError, UnreachableError
-from kit.events import Event, HostDone, HostStep, OutputLine, Phase, Reporter, UnfinishedLine, Warned
+from kit.events import Event, HostStep, OutputLine, Phase, Reporter, UnfinishedLine, Warned
 from kit.flows.context import Context
 from kit.model.answer import OddAnswer, answer_of, decode, within
 from kit.model.launch import Node, RunPolicy, RunRequest
@@ -298,7 +298,6 @@ def try_all(
             seconds[trial.name] += row.samples
     if not any(seconds.values()):
         raise failures[current.name]
-    perf.context.reporter.report(HostDone(host=TASK))
     measured = [
         replace(
             trial,

@@ -72,12 +72,12 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     ranked = [machine for machine in machines if machine.name in {node.name for node in ranking}]
     facts = rules.by_facts(ranked, frameworks, cpus=context.spec.cpu_limit)
     if moving or not with_horovod:
-        if len(ranking) > 1:
-            context.reporter.report(HostDone(host=TASK))
         mpi, measured = None, Tuning(advice=() if with_horovod else (horovod.WITHOUT,))
     else:
         nccl = _nccl(context, cluster, ranked)
         mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16, nccl=nccl)
+    if len(ranking) > 1 or perf.done:
+        context.reporter.report(HostDone(host=TASK))
     back = [setting for setting in (*facts.defaults, *measured.defaults) if setting.path in file.owned]
     settings, ignored = file.effective((*another.settings, *facts.settings, *measured.settings, *back))
     changed, kept = file.split(settings)
