@@ -272,14 +272,15 @@ def try_all(
         for trial in trials if number == 0 else _again(trials, seconds):
             if trial.name in failures:
                 continue
-            if number and time.monotonic() + per_run * HALF_DOWN > perf.end:
+            # All others are compared with the current arguments, so these get their first run in any case.
+            first = trial is current and number == 0
+            if not first and time.monotonic() + per_run * HALF_DOWN > perf.end:
                 perf.skipped.append(f"{trial.name}, round {number + 1}: no time left")
                 continue
             args = perf.context.spec.mpi.args if trial is current else rules.with_parameters(theirs, trial.parameters)
             step = (
                 f"all-reduce of {size // rules.MIB} MB on {ranks} ranks: {trial.name}, round {number + 1} of {ROUNDS}"
             )
-            first = trial is current and number == 0
             try:
                 (row,) = perf.measure(args, str(size), max(1.0, per_run - LAUNCH_S) / 2, step, first=first)
             except ENDING:
