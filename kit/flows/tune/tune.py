@@ -68,7 +68,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     else:
         tcp, wires = other_wires(perf, machines, nodes, tcp, wire)
         moving, another = _another_network(context, file, machines, tcp, wires, horovod=with_horovod)
-        another = replace(another, advice=(*another.advice, *networks.claimed(machines, wires)))
+        another = replace(another, advice=(*another.advice, *networks.claimed(machines)))
     ranked = [machine for machine in machines if machine.name in {node.name for node in ranking}]
     facts = rules.by_facts(ranked, frameworks, cpus=context.spec.cpu_limit)
     if moving or not with_horovod:

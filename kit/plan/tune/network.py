@@ -126,12 +126,14 @@ def failures(wires: Iterable[Wire]) -> list[str]:
     ]
 
 
-def claimed(machines: Sequence[Machine], wires: Iterable[Wire] = ()) -> list[str]:
-    """Return advice for NICs that report a higher speed but were not measured because they share no network."""
-    measured = {nic for wire in wires if wire.rate is not None or wire.failure for nic in wire.nics}
+def claimed(machines: Sequence[Machine]) -> list[str]:
+    """Return advice for NICs that report a higher speed but cannot be measured because they share no network."""
     if not machines:
         return []
-    names = set.intersection(*({name for name, _ in machine.others} for machine in machines)) - measured
+    # A NIC without an address may be a part of the one in use, as of a bond, or of a cloud's accelerated networking.
+    with_address = [{i.name for i in machine.addresses if network.usable(i)} for machine in machines]
+    named = [{name for name, _ in machine.others} for machine in machines]
+    names = set.intersection(*named, *with_address) - {nic for wire in others(machines) for nic in wire.nics}
     return [
         f"every host has {name}, which reports a higher speed than the NIC in use, but its addresses share no network: "
         "set network: to a range that contains them"

@@ -150,25 +150,28 @@ def test_what_nobody_answers_on_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "wires", "expected"),
+    ("mbit", "address", "expected"),
     [
-        ((("eth1", 25_000),), (), True),
-        ((("eth1", 100),), (), False),
-        # What was measured is known better.
-        ((("eth1", 25_000),), (wire(1e6),), False),
-        ((("eth1", 25_000),), (wire(None, failure="no"),), False),
-        ((("eth1", 25_000),), (wire(None),), True),
+        # Clouds with prefixes of /32.
+        (25_000, "10.1.0.{}/32", True),
+        (100, "10.1.0.{}/32", False),
+        # A network that all share is measured, or is reported as not measured.
+        (25_000, "10.1.0.{}/24", False),
+        # network: could not name it.
+        (25_000, None, False),
     ],
 )
-def test_a_claimed_speed_is_advice_where_nothing_was_measured(
-    others: tuple[tuple[str, int], ...], wires: tuple[Wire, ...], expected: bool
+def test_a_claimed_speed_is_advice_where_nothing_can_be_measured(
+    mbit: int, address: str | None, expected: bool
 ) -> None:
-    hosts = [machine(n, others=others) for n in (1, 2)]
-    assert [text.partition(",")[0] for text in networks.claimed(hosts, wires)] == (
-        ["every host has eth1"] if expected else []
-    )
-    assert networks.claimed([hosts[0], machine(2)], wires) == []
-    assert networks.claimed([replace(one, nic_mbit=None) for one in hosts], wires) == []
+    hosts = three(**({"eth1": address} if address else {}))
+    if address is None:
+        own = [tuple(item for item in one.addresses if item.name != "eth1") for one in hosts]
+        hosts = [replace(one, addresses=addresses) for one, addresses in zip(hosts, own, strict=True)]
+    hosts = [replace(one, others=(("eth1", mbit),)) for one in hosts]
+    assert [text.partition(",")[0] for text in networks.claimed(hosts)] == (["every host has eth1"] if expected else [])
+    assert networks.claimed([*hosts[:2], machine(3)]) == []
+    assert networks.claimed([replace(one, nic_mbit=None) for one in hosts]) == []
     assert networks.claimed([]) == []
 
 
