@@ -74,8 +74,12 @@ def stalls(parameters: Mapping[str, str]) -> bool:
 
 
 def takes_over(parameters: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
-    """Return whether `parameters` would replace an algorithm that the user chose, by name or by a rules file."""
-    return (_FILE in parameters or _USED in parameters) and (_FORCED in theirs or _FILE in theirs)
+    """Return whether the user chose an algorithm that `parameters` would replace, or that makes them do nothing.
+
+    The user chooses by name, by a rules file, or by turning rules off.
+    """
+    chosen = _FORCED in theirs or _FILE in theirs or theirs.get(_USED) == "0"
+    return (_FILE in parameters or _USED in parameters) and chosen
 
 
 def parameters_of(words: Sequence[str]) -> dict[str, str]:

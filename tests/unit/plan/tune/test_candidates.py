@@ -194,6 +194,9 @@ def test_a_ring_is_for_large_messages_alone() -> None:
     assert tune.takes_over(ring, theirs)
     assert not tune.takes_over({"btl_tcp_links": "2"}, theirs)
     assert not tune.takes_over(ring, {"btl_tcp_links": "2"})
+    # With rules turned off, what is measured as a ring would be Open MPI's own choice.
+    assert tune.takes_over(ring, {"coll_tuned_use_dynamic_rules": "0"})
+    assert not tune.takes_over(ring, {"coll_tuned_use_dynamic_rules": "1"})
     # Else what is measured as a ring would be the rules of that person, switched on.
     assert tune.takes_over(ring, {"coll_tuned_dynamic_rules_filename": "/data/own.conf"})
 
