@@ -91,7 +91,7 @@ def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> 
     return [
         record
         for record in held(root)
-        if record.get(EVERYWHERE)
+        if (wanted and record.get(EVERYWHERE))
         or not wanted.isdisjoint(slots_of(record["places"]))
         or any(divisions.get(node, of) != of for node, of in divisions_of(record["places"]).items())
     ]

@@ -209,6 +209,8 @@ def test_a_lost_run_whose_record_nobody_can_read_may_have_ranks_on_any_slot(
         made = keeper.Keeper(str(tmp_path), "")._decided(view, leases.held(str(tmp_path)))
         assert [start.id for start in made.starts] == starts
         assert bool(gate.against(launch, str(tmp_path), now=True)) == (not starts)
+        # To drop hosts of an elastic run needs no slot.
+        assert gate.against({**launch, "places": []}, str(tmp_path), now=True) is None
 
 
 def test_no_run_goes_ahead_by_the_limit_of_a_lost_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
