@@ -205,12 +205,17 @@ def test_what_a_rank_makes_huge_is_not_read(vm: RealMachine, runs: Path) -> None
 def test_a_broken_record_hides_no_other_run(tmp_path: Path, vm: RealMachine, runs: Path) -> None:
     plant(runs, GOOD, record_json=json.dumps({"id": "../../../etc", "started": 5, "command": ["true"]}))
     plant(runs, HOSTILE, record_json=json.dumps({"id": HOSTILE, "places": [1]}))
+    # A power cut left nothing of the first one. The other has just begun.
+    cut, begun = "20261121-101500-0001", "20261121-101500-0002"
+    plant(runs, cut, record_json="")
+    (runs / begun).mkdir()
     if not shutil.which("python3", path=str(vm._path)):
         (vm._path / "python3").symlink_to(sys.executable)
     runs_read = read_list(vm.run("runs", vm.folder, "list").stdout)
     assert [record.id for record, _ in runs_read.stored] == [GOOD]
     (problem,) = runs_read.problems
-    assert HOSTILE in problem
+    assert HOSTILE in problem or cut in problem
+    assert problem.endswith(", and those of 1 more run")
     assert runs_read.now
 
 

@@ -17,9 +17,6 @@ from kitqueue import fill, forecast, line, order, probe, state, words
 TICK_S = 1.0
 # How long a host that did not answer is left out.
 OUT_S = 30.0
-# How long after the head's VM has started its lost runs may still have ranks on other nodes. If its power was cut, the
-# guards there see nothing of that, and wait (kitrun.guard.LOST_S). Then they end the ranks.
-RANKS_S = 60.0
 # What people may see is written this often, even if nothing changes.
 WRITE_S = 10.0
 
@@ -97,7 +94,7 @@ class Keeper:
     def look(self) -> bool:
         """Start the runs whose turn it is. Return whether others wait that may start by themselves."""
         view = self._view()
-        made = self._decided(view, self._holding())
+        made = self._decided(view, leases.held(self.root))
         planned = made.starts
         if not self._answer(planned, view):
             # Without the hosts that do not answer, the next look decides again.
@@ -107,20 +104,10 @@ class Keeper:
             with leases.starting(self.root):
                 # Other runs may have taken the slots meanwhile, and people may have changed the line.
                 view = self._view()
-                made = self._decided(view, self._holding())
+                made = self._decided(view, leases.held(self.root))
                 begun = {start.id for start in made.starts if start in planned and self._start(start, view)}
         self._tell(made, view)
         return line.hopeful([entry for run_id, entry in view.entries.items() if run_id not in begun], self._known)
-
-    def _holding(self) -> List[store.Record]:
-        """Return the records of the runs that hold slots."""
-        living = leases.living(self.root)
-        # This clock begins with the VM.
-        up_s = time.monotonic()
-        if up_s < RANKS_S:
-            booted = float(round(time.time() - up_s))
-            living += filter(None, [_lost(run, booted) for run in store.runs(self.root)])
-        return living
 
     def _view(self) -> View:
         entries = {entry["id"]: entry for entry in line.entries(self.root, self._cache)}
@@ -226,8 +213,8 @@ class Keeper:
                 return False
             self._failures.pop(start.id, None)
             try:
-                # If it is there, a keeper was killed between the two steps.
-                if not run.exists:
+                # If it was started, a keeper was killed between the two steps.
+                if run.cut:
                     self._begin(run, dict(entry, nodes=view.nodes), start.chosen, view)
             except OSError as error:
                 # The next look tries again.
@@ -253,7 +240,7 @@ class Keeper:
         """Write what people may see."""
         new = state.state_of(made, view.why_out, {entry.id: entry.need.hosts for entry in view.waiting})
         reasons = new["reasons"]
-        living = [holder_of(record, view) for record in self._holding()]
+        living = [holder_of(record, view) for record in leases.held(self.root)]
         fixed = {"ended": self._known.get("ended") or {}, "reserved": made.reservation}
         for run_id, at in self._forecast.about(time.time(), view.hosts, living, view.waiting, **fixed).items():
             if run_id in reasons:
@@ -267,17 +254,6 @@ class Keeper:
         if changed or abs(now - self._written) > WRITE_S:
             line.write_state(self._known, self.root)
             self._written = now
-
-
-def _lost(run: store.Run, booted: float) -> Optional[store.Record]:
-    """Return a record for a run of which nobody noted the end, and that has no supervisor. None for another run.
-
-    Its ranks end with RANKS_S, and not with the run's own limit. `booted` is when the VM started.
-    """
-    record = run.record
-    if record is None or run.watched or run.ending is not None:
-        return None
-    return {"id": run.id, "places": record["places"], "started": booted, "limit": RANKS_S}
 
 
 def with_a_slot_for_each_gpu(run: order.Waiting, nodes: fill.Nodes) -> order.Waiting:
@@ -317,6 +293,8 @@ def check(entry: Mapping[str, Any], root: str) -> None:
 
 def holder_of(record: Mapping[str, Any], view: View) -> order.Holder:
     slots: Dict[str, Set[int]] = {}
+    if record.get(leases.EVERYWHERE):
+        slots = {host: set(numbers) for host, numbers in (*view.hosts.items(), *view.out.items())}
     for host, slot in leases.slots_of(record["places"]):
         slots.setdefault(host, set()).add(slot)
     for host, count in leases.divisions_of(record["places"]).items():

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Set, Tuple
 
 from kitrun import (
     by_hand,
@@ -71,6 +71,8 @@ class Attempt:
         self.code = 0
         self.stop: Optional[decide.Stop] = None
         self.lost: List[nodes.AnyNode] = []
+        # The nodes that the run has given back. Only an elastic run does that.
+        self._dropped: FrozenSet[str] = frozenset()
         # How many processes are left on each node that answered the last cleaning.
         self.left: Dict[str, int] = {}
         self.guarded = False
@@ -221,7 +223,7 @@ class Attempt:
             self.guard()
         if self.guarded:
             self._tend_guards()
-            self._recorder.tick(now, self.nodes)
+            self._recorder.tick(now, self.nodes, self._dropped)
         for node in self.nodes:
             if node.lost and node not in self.lost:
                 self.lost.append(node)

@@ -142,7 +142,7 @@ def lease(run: str, ranks: Mapping[str, int], nodes: Sequence[Mapping[str, Any]]
             if not store.locked(os.path.join(folder, name)):
                 os.unlink(os.path.join(folder, name))
         held = set()  # type: set[Tuple[str, int]]
-        for holder in leases.living():
+        for holder in leases.held():
             held.update(leases.slots_of(holder["places"]))
         record = {"id": run, "by": BY, "command": command, "started": time.time(), "places": places(ranks, nodes, held)}
         file = os.open(os.path.join(folder, run), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)

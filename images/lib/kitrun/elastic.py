@@ -164,6 +164,8 @@ class ElasticAttempt(Attempt):
         known = {node.name for node in self.nodes}
         places = self._places()
         self._recorder.hold({place["node"]: place["slots"] for place in places})
+        # kit-elastic is on the head, whatever ranks are there.
+        self._dropped = frozenset(known).difference([place["node"] for place in places], [self.launch.head])
         for place in places:
             if place["node"] not in known:
                 node = self._node(place)

@@ -1,10 +1,10 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
 Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "record": "<cluster.json>", "runs":
-[living runs], "code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved": {...}, "now":
-seconds since 1970, by this clock}: the snapshots of code that are here, the newest first, and those that living and
-waiting runs need; what is reserved for the first in line (kitqueue.gate). `words`: an added place may have "env"
-(kitelastic.desk). kit answers with one line, and gets one or more:
+[runs that hold slots], "code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved":
+{...}, "now": seconds since 1970, by this clock}: the snapshots of code that are here, the newest first, and those that
+these and waiting runs need; what is reserved for the first in line (kitqueue.gate). `words`: an added place may have
+"env" (kitelastic.desk). kit answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
     "stdin", "torchrun", "elastic", "now"}
@@ -84,7 +84,7 @@ class Front:
         self._sends_stdin = False
 
     def serve(self) -> int:
-        runs, waiting = leases.living(self.root), line.entries(self.root)
+        runs, waiting = leases.held(self.root), line.entries(self.root)
         say(
             {
                 "kit-launch": 2,

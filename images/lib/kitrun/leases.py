@@ -1,15 +1,47 @@
-"""The leases of slots on the head: which living runs hold which slots, and the one start at a time.
+"""The leases of slots on the head: which runs hold which slots, and the one start at a time.
 
-Leases have no file: a living run holds the slots in its record. Only ranks that somebody started with mpirun
-in the head's shell have one: .by-hand/ID, a record that mpirun keeps locked (kitrun.by_hand).
+Leases have no file: a living run holds the slots in its record, and a lost one for a while. Only ranks that somebody
+started with mpirun in the head's shell have one: .by-hand/ID, a record that mpirun keeps locked (kitrun.by_hand).
 """
 
 import contextlib
 import fcntl
 import os
+import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from kitrun import store
+
+# How long after the head's VM has started its lost runs may still have ranks on other nodes. If its power was cut, the
+# guards there see nothing of that, and wait (kitrun.guard.LOST_S). Then they end the ranks.
+RANKS_S = 60.0
+# In the record of a lost run that nobody can read: it may have ranks on any slot.
+EVERYWHERE = "everywhere"
+
+
+def held(root: Optional[str] = None) -> List[store.Record]:
+    """Return the records of the runs that hold slots: living ones, and lost ones that may have ranks on other nodes."""
+    records = living(root)
+    # This clock begins with the VM.
+    up_s = time.monotonic()
+    if up_s < RANKS_S:
+        booted = float(round(time.time() - up_s))
+        records += filter(None, [lost(run, booted) for run in store.runs(root)])
+    return records
+
+
+def lost(run: store.Run, booted: float) -> Optional[store.Record]:
+    """Return a record for a run of which nobody noted the end, and that has no supervisor. None for another run.
+
+    Its ranks end with RANKS_S, and not with the run's own limit. `booted` is when the VM started.
+    """
+    record = run.record
+    if run.watched or run.ending is not None:
+        return None
+    if record is None:
+        # The power was cut before the record was on the disk.
+        record = {"id": run.id, "places": [], EVERYWHERE: True}
+    return dict(record, started=booted, monotonic=None, limit=RANKS_S)
 
 
 def living(root: Optional[str] = None) -> List[store.Record]:
@@ -51,15 +83,16 @@ def slots_of(places: Sequence[Mapping[str, Any]]) -> Iterator[Tuple[str, int]]:
 
 
 def holders(places: Sequence[Mapping[str, Any]], root: Optional[str] = None) -> List[store.Record]:
-    """Return the records of living runs that hold a slot that `places` need.
+    """Return the records of the runs that hold a slot that `places` need.
 
     Also of those that hold slots of another division of a node, because slots= of the hosts file has changed.
     """
     wanted, divisions = set(slots_of(places)), divisions_of(places)
     return [
         record
-        for record in living(root)
-        if not wanted.isdisjoint(slots_of(record["places"]))
+        for record in held(root)
+        if (wanted and record.get(EVERYWHERE))
+        or not wanted.isdisjoint(slots_of(record["places"]))
         or any(divisions.get(node, of) != of for node, of in divisions_of(record["places"]).items())
     ]
 

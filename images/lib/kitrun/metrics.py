@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Set
 
 from kitrun import idle, procs
 
@@ -151,6 +151,10 @@ class Total:
             self._bytes[name] += max(point[name] - self._last.get(name, point[name]), 0)
         self._last = point
 
+    def pause(self) -> None:
+        """Leave out what the host moves until its next point."""
+        self._last = {name: value for name, value in self._last.items() if name not in _COUNTERS}
+
     def _peak(self, name: str, value: Optional[int]) -> None:
         if value is not None:
             self._peaks[name] = max(self._peaks.get(name, 0), int(value))
@@ -197,17 +201,24 @@ class Recorder:
         """Take the numbers of the run's GPUs on nodes that came, or came back with others."""
         self._gpus.update(gpus)
 
-    def tick(self, clock: float, nodes: Sequence[Any]) -> None:
-        """Take the points that came. Every 10 s, write them, and ask for others. `clock` is time.monotonic()."""
+    def tick(self, clock: float, nodes: Sequence[Any], dropped: Container[str] = ()) -> None:
+        """Take the points that came. Every 10 s, write them, and ask for others. `clock` is time.monotonic().
+
+        `dropped` nodes give none: what they do is no longer of this run.
+        """
         for node in nodes:
             point, node.reading = node.reading, None
-            if point:
+            if node.name in dropped:
+                if node.name in self._totals:
+                    self._totals[node.name].pause()
+            elif point:
                 self.add(node.name, point)
         if clock >= self._due:
             self._due = clock + EVERY_S
             self.write()
             for node in nodes:
-                node.send("reading")
+                if node.name not in dropped:
+                    node.send("reading")
 
     def add(self, name: str, point: Mapping[str, Any]) -> None:
         """Add a node's point. One that does not have the form of a point is left out."""

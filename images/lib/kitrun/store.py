@@ -60,15 +60,19 @@ class Run:
     def exists(self) -> bool:
         return os.path.exists(self.path("record.json"))
 
+    @property
+    def cut(self) -> bool:
+        """Whether its start, if any, ended in the middle, perhaps with the machine: there is no record to read."""
+        return self.record is None and self.ending is None and not self.watched
+
     def create(self, record: Record, hostfile: str = "") -> int:
         """Make the folder and write the record. Return the lock's descriptor; closing it releases the lock.
 
         The difference of the code, which may be long, gets a file: every connection reads the records of living runs.
         Raises OSError, and leaves nothing, if the disk is full. The caller holds `leases.starting`.
         """
-        # Without a record, it is from a start that ended in the middle, perhaps with the machine. A run in line tries
-        # again with the same id.
-        os.makedirs(self.folder, mode=0o700, exist_ok=not self.exists)
+        # A run in line tries again with the same id.
+        os.makedirs(self.folder, mode=0o700, exist_ok=self.cut)
         lock = os.open(self.path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

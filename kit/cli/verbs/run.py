@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from kit.cli.session import Session
-    from kit.model.launch import RunPolicy
+    from kit.model.launch import RunPolicy, RunRequest
 
 
 NPERNODE = Option(
@@ -52,7 +52,6 @@ _MISPLACED = (HOSTS_FILE, NP, NPERNODE, OVERSUBSCRIBE, *GPUS_PER_RANK)
 
 def run(session: Session) -> int:
     from kit.config.command import check_command
-    from kit.model.launch import RunRequest
 
     args = session.args
     check_command(args.command, verb="kit run")
@@ -60,7 +59,40 @@ def run(session: Session) -> int:
     in_line = turn(args)
     if args.tty:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
-    request = RunRequest(
+    request = _request(session)
+    if args.dry_run:
+        from kit.cli.text import launch as launchtext
+        from kit.flows.run.planning import dry_run
+
+        session.show("launch", dry_run(session.context(), request), launchtext.launch)
+        return 0
+    from kit.flows.run.dial import dialled
+
+    context = session.context()
+    with dialled(context) as door:
+        if in_line is not None:
+            return run_later(session, request, in_line, door)
+        from kit.flows.run.run import run
+
+        result = run(context, request, door=door)
+    session.remember([result.plan.run_id])
+    if args.detach:
+        show_run(session, result.record, result, text=result.plan.run_id)
+        return 0
+    from kit.cli.text import run as text
+
+    show_run(session, result.record, result)
+    if args.tty and (result.failure is None or result.failure.kind == "rank") and not result.stopped:
+        # You saw in your terminal how it ended.
+        return result.exit_code or 0
+    return job_ended(session, result.exit_code, text.ended(result))
+
+
+def _request(session: Session) -> RunRequest:
+    from kit.model.launch import RunRequest
+
+    args = session.args
+    return RunRequest(
         np=args.np,
         npernode=args.npernode,
         env=tuple(args.env),
@@ -90,32 +122,6 @@ def run(session: Session) -> int:
         stdin=None if args.detach or args.dry_run or args.queue else _piped(session),
         command=args.command,
     )
-    if args.dry_run:
-        from kit.cli.text import launch as launchtext
-        from kit.flows.run.planning import dry_run
-
-        session.show("launch", dry_run(session.context(), request), launchtext.launch)
-        return 0
-    from kit.flows.run.dial import dialled
-
-    context = session.context()
-    with dialled(context) as door:
-        if in_line is not None:
-            return run_later(session, request, in_line, door)
-        from kit.flows.run.run import run
-
-        result = run(context, request, door=door)
-    session.remember([result.plan.run_id])
-    if args.detach:
-        show_run(session, result.record, result, text=result.plan.run_id)
-        return 0
-    from kit.cli.text import run as text
-
-    show_run(session, result.record, result)
-    if args.tty and (result.failure is None or result.failure.kind == "rank") and not result.stopped:
-        # You saw in your terminal how it ended.
-        return result.exit_code or 0
-    return job_ended(session, result.exit_code, text.ended(result))
 
 
 def _hint_at_flag(session: Session) -> None:

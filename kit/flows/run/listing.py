@@ -17,6 +17,7 @@ from kit.model.names import LATEST
 from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
+from kit.model.text import plural
 from kit.plan.queue import answers
 from kit.plan.run.records import diff_fields, diff_of, find, several, shared_checkpoints, stored_record
 from kit.remote.scripts import script
@@ -170,7 +171,7 @@ def read_list(answer: bytes) -> RunList:
             odd.append(f"{row.id} ({error})")
     problems = []
     if odd:
-        others = f", and those of {len(odd) - 1} more runs" if len(odd) > 1 else ""
+        others = f", and those of {plural(len(odd) - 1, 'more run')}" if len(odd) > 1 else ""
         problems.append(f"kit cannot read the record of run {odd[0]}{others}")
     if last.more > 0:
         problems.append(f"the list leaves out {last.more} older runs: the records are too large")

@@ -11,8 +11,9 @@ from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.run.environment import variables
 from kit.model.host import Host
-from kit.model.launch import MOST_SLOTS, LaunchPlan, Node, RunRequest
+from kit.model.launch import MOST_SLOTS, LaunchPlan, Node, Placement, RunPolicy, RunRequest
 from kit.model.run import Place, RunRecord
+from kit.model.spec import ClusterSpec
 from kit.model.values import replace
 from kit.plan.cluster import network
 from kit.plan.run import cores, elastic, encoding, gpus, leases, nccl, retries, roles, terminal, torchrun
@@ -102,27 +103,13 @@ def plan_launch(
     `code` is the digest of the snapshot that the ranks start in, or ''. `exclusive`: each run of the cluster has CPUs
     for itself. `data` are the networks of MPI's data, if they are not `covering`.
     """
-    chosen: tuple[Place, ...]
     share = gpus.per_rank(request, context.spec)
     np: int | None = request.np
     bounds: tuple[int, int | None] | None = None
     if request.launcher == elastic.LAUNCHER:
         np, least, most = elastic.ranks(request, nodes, living, share=share)
         bounds = least, most
-    limit = request.policy.timeout
-    if first is not None:
-        from kit.plan.queue import past  # noqa: PLC0415  (only where runs wait)
-    if request.oversubscribe:
-        placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=True)
-        chosen = leases.places(placement, {node.name: range(node.slots) for node in nodes})
-        if first is not None:
-            past.check(placement.np, chosen, first, limit=limit)
-    else:
-        wish: leases.Wish = {"np": np, "npernode": request.npernode, "wait": request.wait, "share": share}
-        if first is not None:
-            placement, chosen = past.place_past(nodes, living, first, limit=limit, **wish)
-        else:
-            placement, chosen = leases.place_free(nodes, living, **wish)
+    placement, chosen = _placed(request, nodes, living, first, np=np, share=share)
     env, forward = variables(request.env)
     env |= torchrun.variables(request)
     plan = launch_plan(
@@ -136,12 +123,7 @@ def plan_launch(
         oversubscribe=request.oversubscribe,
         places=chosen,
         helpers=roles.helpers(placement, head, request.servers or 0) if request.launcher == "ps" else (),
-        policy=replace(
-            request.policy,
-            clean=context.spec.runs.clean == "all",
-            keep_s=context.spec.runs.ttl_days * 86400,
-            keep=context.spec.runs.keep,
-        ),
+        policy=_policy(context.spec, request),
         code=code,
         workdir=request.workdir,
         torchrun=request.launcher == "torchrun",
@@ -158,6 +140,38 @@ def plan_launch(
             context.reporter.report(Warned(text=text))
     _warn_of_crowd(context, plan)
     return plan
+
+
+def _placed(
+    request: RunRequest,
+    nodes: Sequence[Node],
+    living: Sequence[RunRecord],
+    first: Reserved | None,
+    *,
+    np: int | None,
+    share: int,
+) -> tuple[Placement, tuple[Place, ...]]:
+    """Return how many ranks each node gets, and on which slots: free ones, unless the request oversubscribes."""
+    limit = request.policy.timeout
+    if first is not None:
+        from kit.plan.queue import past  # noqa: PLC0415  (only where runs wait)
+    if request.oversubscribe:
+        placement = place(nodes, np=request.np, npernode=request.npernode, oversubscribe=True)
+        chosen = leases.places(placement, {node.name: range(node.slots) for node in nodes})
+        if first is not None:
+            past.check(placement.np, chosen, first, limit=limit)
+        return placement, chosen
+    wish: leases.Wish = {"np": np, "npernode": request.npernode, "wait": request.wait, "share": share}
+    if first is not None:
+        return past.place_past(nodes, living, first, limit=limit, **wish)
+    return leases.place_free(nodes, living, **wish)
+
+
+def _policy(spec: ClusterSpec, request: RunRequest) -> RunPolicy:
+    """Return the policy of the run: what the request says, and what kit.yaml says of all runs."""
+    return replace(
+        request.policy, clean=spec.runs.clean == "all", keep_s=spec.runs.ttl_days * 86400, keep=spec.runs.keep
+    )
 
 
 def _offline_nodes(context: Context, request: RunRequest, share: int) -> tuple[list[Node], set[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from kit.flows.run.bring import bring, kept_apart
 from kit.flows.run.checkpoints import Brought, RunHosts, bring_checkpoints, folder_of, hosts_of
 from kit.flows.run.listing import no_such_run
 from kit.model.host import Host
-from kit.model.results import LOG, MADE, Entry, Listing, Pulled, PullResult, RunStart
+from kit.model.results import Listing, Pulled, PullResult, RunStart
 from kit.model.text import fold
 from kit.model.values import replace
 from kit.plan.run import folders, pulling
@@ -43,15 +43,8 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
     live = any(listing.live for listing in listings.values())
     if not live:
         listings = _settled(context, run, listings)
-    without_work: list[str] = []
-    entries: dict[str, tuple[Entry, ...]] = {}
-    skipped: dict[str, Mapping[str, str]] = {}
-    for host, listing in listings.items():
-        come = listing.entries
-        if listing.unsettled:
-            come, files_stay = pulling.without_code(come, request.patterns)
-            without_work += [host] * files_stay
-        entries[host], skipped[host] = pulling.sorted_out(come, request.patterns, (*MADE, LOG))
+    chosen = pulling.chosen(listings, request.patterns)
+    entries = chosen.entries
     # Only in the run's own folder, what an earlier pull made gives way.
     made = pulling.stays if request.folder is None else None
     store = Store(here / (request.folder or f"kit-{run}"), made=made)
@@ -65,10 +58,6 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
         missed = {**missed, **failures}
         known = _hosts_of(context, run, request.patterns, missed)
         missed = _of_the_run(context, run, missed, known)
-        for host, error in missed.items():
-            context.reporter.report(
-                Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest")
-            )
         not_in_hosts = _not_in_hosts(context, run, known)
         folder = folder_of(context, run, missed) if pulling.may_name_checkpoints(request.patterns) else None
         shared = Brought()
@@ -80,19 +69,14 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
             pulled, missed = _together(pulled, shared.pulled), {**shared.missed, **missed}
         if not missed:
             store.finish()
-    hosts = tuple(
-        replace(pulled.get(host, Pulled(host=host)), skipped={**skipped[host], **_skipped(pulled.get(host))})
-        for host in listings
-        if host in pulled or skipped[host]
-    )
     return PullResult(
         run=run,
         folder=str(store.folder),
-        hosts=hosts,
+        hosts=_with_skipped(listings, pulled, chosen.skipped),
         missed={host: error.message for host, error in missed.items()},
         live=live,
         patterns=request.patterns,
-        without_work=tuple(without_work),
+        without_work=chosen.without_work,
         not_in_hosts=not_in_hosts,
         checkpoints=folder.place if folder else "",
         others=shared.others,
@@ -120,12 +104,28 @@ def _not_in_hosts(context: Context, run: str, known: RunHosts | None) -> tuple[s
 def _of_the_run(
     context: Context, run: str, missed: Mapping[str, KitError], known: RunHosts | None
 ) -> Mapping[str, KitError]:
-    """Return those of the hosts that may have files of the run. All may, if it is not certain who took part."""
-    if known is None or not known.final:
-        return missed
-    for host in missed.keys() - set(known.names):
-        context.reporter.report(Note(text=f"{host} cannot be asked, and did not take part in run {run}"))
-    return {host: error for host, error in missed.items() if host in known.names}
+    """Return those of the hosts that may have files of the run, and warn of them.
+
+    All may, if it is not certain who took part.
+    """
+    if known is not None and known.final:
+        for host in missed.keys() - set(known.names):
+            context.reporter.report(Note(text=f"{host} cannot be asked, and did not take part in run {run}"))
+        missed = {host: error for host, error in missed.items() if host in known.names}
+    for host, error in missed.items():
+        context.reporter.report(Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest"))
+    return missed
+
+
+def _with_skipped(
+    listings: Iterable[str], pulled: Mapping[str, Pulled], skipped: Mapping[str, Mapping[str, str]]
+) -> tuple[Pulled, ...]:
+    """Return what came from each host, with what was left out there before. A host without either is left out."""
+    return tuple(
+        replace(pulled.get(host, Pulled(host=host)), skipped={**skipped[host], **_skipped(pulled.get(host))})
+        for host in listings
+        if host in pulled or skipped[host]
+    )
 
 
 def _together(first: Mapping[str, Pulled], second: Mapping[str, Pulled]) -> Mapping[str, Pulled]:

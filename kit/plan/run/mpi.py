@@ -146,17 +146,17 @@ def launch_plan(
 
     With `helpers`, the ranks are the workers of a parameter server, and the helpers follow them (kit.plan.run.roles).
     """
-    folder = f"{RUNS_FOLDER}/{run_id}"
+    policy = policy or RunPolicy()
     if (torchrun or elastic) and binding(spec) != "none":
         # All ranks of a host would inherit the CPUs to which mpirun binds their torchrun, and an elastic run has no
         # mpirun. So kit-rank binds each rank.
         devices = {**devices, cores.BIND_VARIABLE: binding(spec)}
     argv = ["mpirun", "--allow-run-as-root", *_processes(placement, helpers, torchrun=torchrun)]
-    argv += ["--hostfile", f"{folder}/hostfile"]
+    argv += ["--hostfile", f"{_folder(run_id)}/hostfile"]
     argv += ["--map-by", "seq" if helpers else "ppr:1:node" if torchrun else "slot"]
     argv += ["--bind-to", "none" if cores.BIND_VARIABLE in devices else binding(spec)]
     if code:
-        argv += ["--wdir", "/".join([folder, names.WORK, *filter(None, [workdir])])]
+        argv += ["--wdir", "/".join([_folder(run_id), names.WORK, *filter(None, [workdir])])]
     chosen = allreduce.parameters(spec, placement, (*env, *forward))
     share = int(devices.get(cores.COUNT_VARIABLE, "0"))
     idle = (("mpi_yield_when_idle", "1"),) if yields(spec, placement, share) else ()
@@ -166,22 +166,13 @@ def launch_plan(
         argv += ["--oversubscribe"]
     # A user cannot replace the run's mark.
     ours = {RUN_VARIABLE: run_id, **held_slots(places, placement), **devices}
-    if code:
-        ours[WORK_VARIABLE] = f"{folder}/{names.WORK}"
-    supervisors: tuple[str, ...] = (*SUPERVISORS, *MEETING)
-    wrapper: tuple[str, ...] = RELAY
-    if helpers:
-        ours |= roles.variables(placement, helpers, join=policy.start_timeout if policy else None)
-        supervisors, wrapper = (*SUPERVISORS, roles.ROOT_PORT), (*RELAY, *roles.WRAPPER)
-    if torchrun:
-        ours[AGENT_VARIABLE] = "torchrun"
-        wrapper = AGENT
-    if policy is not None and not policy.clean:
-        ours[LEAVE_VARIABLE] = "1"
+    ours |= _manner(run_id, placement, policy, helpers, code=bool(code), torchrun=torchrun)
     variables = {**ours, **{name: value for name, value in env.items() if name not in ours}}
+    supervisors = (*SUPERVISORS, *([roles.ROOT_PORT] if helpers else MEETING))
     for name in (*variables, *(f for f in (*supervisors, *forward) if f not in variables)):
         argv += ["-x", name]
-    argv += [*(() if elastic else spec.mpi.args), *wrapper, *(terminal.HOLD if in_terminal else command)]
+    argv += [] if elastic else spec.mpi.args
+    argv += [*_wrapper(helpers, torchrun=torchrun), *(terminal.HOLD if in_terminal else command)]
     return LaunchPlan(
         run_id=run_id,
         placement=placement,
@@ -190,11 +181,36 @@ def launch_plan(
         env=dict(variables),
         command=tuple(command),
         places=tuple(places),
-        policy=policy or RunPolicy(),
+        policy=policy,
         helpers=tuple(helpers),
         code=code,
         torchrun=torchrun,
     )
+
+
+def _folder(run_id: str) -> str:
+    return f"{RUNS_FOLDER}/{run_id}"
+
+
+def _manner(
+    run_id: str, placement: Placement, policy: RunPolicy, helpers: Sequence[Helper], *, code: bool, torchrun: bool
+) -> dict[str, str]:
+    """Return the variables by which the programs around a rank know where it starts, what it is, and how it ends."""
+    values = {WORK_VARIABLE: f"{_folder(run_id)}/{names.WORK}"} if code else {}
+    if helpers:
+        values |= roles.variables(placement, helpers, join=policy.start_timeout)
+    if torchrun:
+        values[AGENT_VARIABLE] = "torchrun"
+    if not policy.clean:
+        values[LEAVE_VARIABLE] = "1"
+    return values
+
+
+def _wrapper(helpers: Sequence[Helper], *, torchrun: bool) -> tuple[str, ...]:
+    """Return the words that mpirun starts before those of the command."""
+    if torchrun:
+        return AGENT
+    return (*RELAY, *roles.WRAPPER) if helpers else RELAY
 
 
 def _processes(placement: Placement, helpers: Sequence[Helper], *, torchrun: bool) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from kit.errors import InputError
 from kit.model import names
 from kit.model.names import LATEST
-from kit.model.results import LOG, MADE, Clock, Entry, OtherFiles, SharedListing, Wanted
+from kit.model.results import LOG, MADE, Clock, Entry, Listing, OtherFiles, SharedListing, Wanted
 from kit.model.run import RunRecord
 
 # At home, the log of a run is text.
@@ -54,6 +54,31 @@ def is_pattern(word: str) -> bool:
     """Return whether this word is a path in the folder of a run: output/model.h5, 'checkpoints/*', '*/best'."""
     first = word.partition("/")[0]
     return first in (*MADE, LOG, LOG_TEXT) or bool(_GLOB & set(first))
+
+
+class Chosen(Struct, frozen=True, kw_only=True):
+    """What may come home, by host: its entries, and why each of the others is skipped, by path.
+
+    `without_work` are the hosts where files stay because the run's working folder still has its code.
+    """
+
+    entries: dict[str, tuple[Entry, ...]]
+    skipped: dict[str, Mapping[str, str]]
+    without_work: tuple[str, ...] = ()
+
+
+def chosen(listings: Mapping[str, Listing], patterns: Sequence[str]) -> Chosen:
+    """Return which entries of these hosts the patterns select and may come."""
+    entries: dict[str, tuple[Entry, ...]] = {}
+    skipped: dict[str, Mapping[str, str]] = {}
+    without_work: list[str] = []
+    for host, listing in listings.items():
+        there = listing.entries
+        if listing.unsettled:
+            there, files_stay = without_code(there, patterns)
+            without_work += [host] * files_stay
+        entries[host], skipped[host] = sorted_out(there, patterns, (*MADE, LOG))
+    return Chosen(entries=entries, skipped=skipped, without_work=tuple(without_work))
 
 
 def without_code(entries: Sequence[Entry], patterns: Sequence[str]) -> tuple[tuple[Entry, ...], bool]:

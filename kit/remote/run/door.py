@@ -67,8 +67,9 @@ class _Hello:
 class Door:
     """One connection to kit-launch.
 
-    `open` sets `record` (the text of cluster.json), `living` (running runs), and `code`: the digests of the snapshots
-    of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows no code.
+    `open` sets `record` (the text of cluster.json), `living` (runs that hold slots), and `code`: the digests of the
+    snapshots of code that the head has, the newest first, each with the hosts that have it; None if its launcher knows
+    no code.
     `needed` are those that living or waiting runs need.
     `waiting` is how many runs wait in line, and `cordons` has the cordoned hosts (kit.plan.queue.answers); both are
     None if its launcher knows no line. `reserved` is what is reserved for the first in line, or None. `now` is the time

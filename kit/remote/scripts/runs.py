@@ -26,6 +26,7 @@ if MYPY:
 
     from kit.remote.scripts.folder import (
         cordoned,
+        exists,
         is_run,
         lives,
         living,
@@ -52,7 +53,8 @@ def list_runs(runs: int) -> None:
     total = count = more = 0
     for name, run in run_folders(runs):
         record = read_file(run, "record.json", RECORD_BYTES)
-        if not record:
+        # A power cut may leave an empty one, which kit reports. Without a file, the run is just starting.
+        if not record and not exists(run, "record.json"):
             continue
         end = read_file(run, "end.json", RECORD_BYTES)
         total += len(record) + len(end)

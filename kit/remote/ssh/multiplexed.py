@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 
@@ -20,6 +19,7 @@ from kit.model.values import replace
 from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, control_argv, openssh_argv
+from kit.remote.ssh.private import make_folder
 from kit.remote.ssh.refusals import (
     broken_error,
     missing_key_error,
@@ -100,7 +100,7 @@ class OpenSshTransport(LiveTransport):
         if self._login.socket is not None:
             return self._login
         if self._own_folder is None:
-            self._own_folder = tempfile.mkdtemp(prefix="kit-", dir="/tmp")
+            self._own_folder = make_folder()
         return replace(self._login, socket=f"{self._own_folder}/s")
 
     def _attempt(self, login: Login, command: str, live: Live, stdin: bytes, timeout_s: float) -> Ended:

@@ -29,7 +29,9 @@ def package(name: str, folder: Path, modules: Sequence[str]) -> str:
         "top.__path__ = []\n"
         f"for name, source in {sources!r}.items():\n"
         f"    made = sys.modules['{name}.' + name] = types.ModuleType('{name}.' + name)\n"
-        f"    made.__package__ = '{name}'\n"
+        # Python 3.15 reads this and no longer __package__. To import importlib.machinery would take longer.
+        f"    made.__spec__ = type(sys.__spec__)('{name}.' + name, None)\n"
+        "    made.__package__ = made.__spec__.parent\n"
         "    setattr(top, name, made)\n"
         f"    exec(compile(source, '{name}/' + name + '.py', 'exec'), made.__dict__)\n"
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -19,6 +18,7 @@ from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.openssh import FORWARDING, LOOPBACK, forward_argv
+from kit.remote.ssh.private import make_folder
 from kit.remote.ssh.transport import Live
 
 # OpenSSH's words for a connection that the far side did not make.
@@ -51,7 +51,7 @@ class Tunnel:
         self._argv = argv
         self._line = line
         self._refused = refused
-        self._folder = tempfile.mkdtemp(prefix="kit-", dir="/tmp")
+        self._folder = make_folder()
         self._login = replace(login, socket=f"{self._folder}/s")
         self._transport = OpenSshTransport(host, self._login, options=FORWARDING)
         self._stdin = _Lasting()

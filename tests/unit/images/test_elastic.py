@@ -616,6 +616,29 @@ def test_idle_gpus_are_those_of_the_present_hosts(tmp_path: Path) -> None:
         assert (running._reason_to_stop(began + 60 + turn * 2 * idle.EVERY_S) is not None) is ends, turn
 
 
+def test_a_dropped_host_adds_nothing_to_what_the_run_used(tmp_path: Path) -> None:
+    """Its guard goes on, and so did its readings: other runs there counted."""
+    running = attempt(tmp_path)
+    running.nodes = [
+        SimpleNamespace(name=f"gpu{number}", reading=None, sent=[], open=lambda: None) for number in (1, 2)
+    ]
+    for node in running.nodes:
+        node.send = node.sent.append
+    sizes = dict.fromkeys(("memory", "cores", "host_memory", "host_memory_size", *metrics._COUNTERS), 1)
+    turns = [([place(1), place(2)], 10, 1), ([place(1)], 1000, 9), ([place(1), place(2)], 2000, 2), (None, 2030, 3)]
+    for turn, (places, received, memory) in enumerate(turns):
+        if places is not None:
+            (tmp_path / "r" / "record.json").write_text(json.dumps({"places": places}))
+        running._look_at_hosts(turn * 60.0 + 60.0)
+        for node in running.nodes:
+            node.reading = {**sizes, "cpu": None, "gpus": [], "received": received, "memory": memory}
+        running._recorder.tick(turn * 60.0, running.nodes, running._dropped)
+    used = running._recorder.summary()["hosts"]
+    # Neither what others received on gpu2 meanwhile, nor what they used there.
+    assert [(used[name]["received"], used[name]["memory_peak"]) for name in ("gpu1", "gpu2")] == [(2020, 9), (30, 3)]
+    assert [len(node.sent) for node in running.nodes] == [4, 3]
+
+
 def test_the_use_of_a_new_host_is_that_of_the_runs_own_gpus(tmp_path: Path) -> None:
     """The GPUs of other runs there counted, too."""
     running = attempt(tmp_path)

@@ -265,15 +265,16 @@ def test_a_host_that_refuses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert [attempts.count(address) for address in ("127.0.0.1", "127.0.0.9")] == [3, 1]
 
 
-def test_a_start_that_was_cut_in_the_middle_does_not_keep_a_run_in_line(line: Line) -> None:
-    """The head went down when the run had a folder, and no record yet."""
+@pytest.mark.parametrize("last", ["record.json.new", "record.json"])
+def test_a_start_that_was_cut_in_the_middle_does_not_keep_a_run_in_line(line: Line, last: str) -> None:
+    """The head went down when the run had a folder, and no record yet, or one that nobody can read."""
     (first,) = line.queue(line.entry(2, 2, 2))
     line.hosts_of(first)
     (second,) = line.queue(line.entry(1))
     line.waits(second, "slots")
     folder = line.head.runs / second
     folder.mkdir(mode=0o700)
-    for name in ("lock", "end.reserved", "log", "record.json.new"):
+    for name in ("lock", "end.reserved", "log", last):
         (folder / name).write_text("cut")
     line.let_go(first)
     line.let_go(second)

@@ -24,7 +24,9 @@ from kit.plan.run.records import start_request
 from tests.fakes import launcher
 
 fill: Any = launcher.load("kitqueue.fill")
+gate: Any = launcher.load("kitqueue.gate")
 keeper: Any = launcher.load("kitqueue.keeper")
+leases: Any = launcher.load("kitrun.leases")
 line: Any = launcher.load("kitqueue.line")
 nodes: Any = launcher.load("kitrun.nodes")
 
@@ -167,13 +169,48 @@ def test_slots_of_a_lost_run_are_free_when_its_ranks_have_ended(
         if ending:
             run.finish(ending)
     view = view_of(tmp_path, {"slots": 2, "gpus": 0}, waiting(2), waiting(2))
-    assert keeper.RANKS_S > nodes.LOST_S
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: up_s, time=time.time))
+    assert leases.RANKS_S > nodes.LOST_S
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: up_s, time=time.time))
     mine = keeper.Keeper(str(tmp_path), str(tmp_path / "cluster.json"))
-    made = mine._decided(view, mine._holding())
+    made = mine._decided(view, leases.held(str(tmp_path)))
     assert [start.id for start in made.starts] == starts
     # Nobody holds slots of a run that has ended.
     assert starts or made.reasons["r1"].ids == ("lost1",)
+
+
+@pytest.mark.parametrize(("up_s", "holders"), [(30.0, ["lost"]), (61.0, [])])
+def test_a_run_that_does_not_wait_in_line_gets_no_slots_of_a_lost_run_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up_s: float, holders: list[str]
+) -> None:
+    lost = {"id": "lost", "started": 1.0, "by": "ann", "places": [{"node": "gpu1", "slots": [0, 1], "of": 4}]}
+    os.close(keeper.store.Run("lost", str(tmp_path)).create(lost))
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: up_s, time=time.time))
+    # kit gets them, and plans on others.
+    assert [record["id"] for record in leases.held(str(tmp_path)) if record["by"] == "ann"] == holders
+    for slots, held in (([1], holders), ([2, 3], [])):
+        launch = {"places": [{"node": "gpu1", "slots": slots, "of": 4}], "helpers": [], "policy": {}}
+        against = gate.against(launch, str(tmp_path), now=True)
+        assert [record["id"] for record in against.held if against] == held if held else against is None
+
+
+@pytest.mark.parametrize("left", [b"", bytes(80), b'{"id": "lost", "pla'])
+def test_a_lost_run_whose_record_nobody_can_read_may_have_ranks_on_any_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    """The power was cut before the disk had the record. `left`: what the file system kept of it."""
+    run = keeper.store.Run("lost", str(tmp_path))
+    os.close(run.create({"id": "lost", "places": []}))
+    Path(run.path("record.json")).write_bytes(left)
+    assert run.cut
+    view = view_of(tmp_path, {"slots": 2, "gpus": 0}, waiting(2, 1))
+    launch = {"places": [{"node": "gpu1", "slots": [1], "of": 2}], "helpers": [], "policy": {}}
+    for up_s, starts in ((30.0, []), (61.0, ["r1"])):
+        monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda up_s=up_s: up_s, time=time.time))
+        made = keeper.Keeper(str(tmp_path), "")._decided(view, leases.held(str(tmp_path)))
+        assert [start.id for start in made.starts] == starts
+        assert bool(gate.against(launch, str(tmp_path), now=True)) == (not starts)
+        # To drop hosts of an elastic run needs no slot.
+        assert gate.against({**launch, "places": []}, str(tmp_path), now=True) is None
 
 
 def test_no_run_goes_ahead_by_the_limit_of_a_lost_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +219,10 @@ def test_no_run_goes_ahead_by_the_limit_of_a_lost_run(tmp_path: Path, monkeypatc
     places = [{"node": "gpu1", "slots": [0, 1], "of": 4}]
     os.close(keeper.store.Run("lost", str(tmp_path)).create({"id": "lost", "places": places, **times}))
     view = view_of(tmp_path, {"slots": 4, "gpus": 0}, waiting(4, 4), waiting(4, 2, limit=7200.0))
-    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: 30.0, time=lambda: 1e9))
+    for module in (keeper, leases):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 30.0, time=lambda: 1e9))
     mine = keeper.Keeper(str(tmp_path), str(tmp_path / "cluster.json"))
-    made = mine._decided(view, mine._holding())
+    made = mine._decided(view, leases.held(str(tmp_path)))
     assert made.starts == ()
     # The first in line starts when the ranks have ended.
     assert made.reasons["r1"] == keeper.order.Reason("slots", ("lost",), 1e9 + 30.0)

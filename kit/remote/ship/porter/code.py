@@ -6,6 +6,7 @@ A pack is a line of JSON, {"kit-pack", "digest", "base", "remove", "add", "objec
 loses, and the lines that it gains, each a line; `<sha256> <size>` for each object, each a line; and their bytes.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -91,17 +92,23 @@ class Cargo:
         seen = hashlib.sha256()
         # A name that no layer has, so what a killed porter left of it goes with the next ship.
         partial = names.below(self.folder, "pack.part")
-        with open(partial, "wb") as pack:
+        try:
+            with open(partial, "wb") as pack:
 
-            def write(data: bytes) -> None:
-                seen.update(data)
-                pack.write(data)
+                def write(data: bytes) -> None:
+                    seen.update(data)
+                    pack.write(data)
 
-            write(delta.pack_head(self._digest, self._base or None, change))
-            for digest, size in change.objects:
-                self._copy_object(digest, size, write)
-            total = pack.tell()
-        os.rename(partial, names.below(self.folder, seen.hexdigest()))
+                write(delta.pack_head(self._digest, self._base or None, change))
+                for digest, size in change.objects:
+                    self._copy_object(digest, size, write)
+                total = pack.tell()
+            os.rename(partial, names.below(self.folder, seen.hexdigest()))
+        except BaseException:
+            # A full disk needs its room, and a ship that fails now may have no next one.
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
         return seen.hexdigest(), total
 
     def _text(self, digest: str) -> bytes:

@@ -112,6 +112,21 @@ def test_what_cannot_come_has_a_reason() -> None:
     assert sorted(skipped) == ["output/../log", "output/bad", "output/deep", "output/pipe"]
 
 
+def test_a_host_whose_working_folder_has_the_code_keeps_it_there() -> None:
+    entries = (file("work/x"), file("output/a"), link("output/bad", "/etc"))
+    listings = {
+        host: Listing(top="/srv", below="run", live=False, unsettled=host == "gpu2", entries=entries)
+        for host in ("gpu1", "gpu2")
+    }
+    chosen = pulling.chosen(listings, ())
+    paths = {host: [entry.path for entry in come] for host, come in chosen.entries.items()}
+    assert paths == {"gpu1": ["work/x", "output/a"], "gpu2": ["output/a"]}
+    assert {host: list(why) for host, why in chosen.skipped.items()} == {host: ["output/bad"] for host in listings}
+    assert chosen.without_work == ("gpu2",)
+    # Files that somebody names come.
+    assert pulling.chosen(listings, ("work/x",)).without_work == ()
+
+
 def targets(**listings: list[Entry]) -> dict[str, list[str]]:
     return {host: [one.target for one in files] for host, files in pulling.layout(listings).items()}
 

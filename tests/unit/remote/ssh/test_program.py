@@ -29,6 +29,15 @@ def test_modules_import_each_other_and_orders_follow_the_program(tmp_path: Path)
     assert done.stdout.decode() == 'it\'s "there" \\ ü and an order\n'
 
 
+def test_modules_import_each_other_without_package_as_in_python_3_15(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text("GREETING = 'hello'\n")
+    (tmp_path / "main.py").write_text("del __package__\nfrom .words import GREETING\n")
+    text = program.package("one", tmp_path, ("words", "main"))
+    command = [sys.executable, "-W", "error", *program.ARGV[1:]]
+    done = subprocess.run(command, input=program.packed(text), capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_an_error_names_the_module(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("def main():\n    raise ValueError\n")
     text = program.package("one", tmp_path, ("main",)) + "sys.modules['one.main'].main()\n"
