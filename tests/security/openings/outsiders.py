@@ -928,8 +928,29 @@ _SSHD = (
     ),
 )
 
+_PLANTED = ("unit/remote/scripts/test_data_folder.py", "-k")
+_DATA_FOLDERS = (
+    Opening(
+        border="From a user of the VM to root, through the folders of data sets",
+        what="kit down follows a link in /dev/shm",
+        file="kit/remote/scripts/data_places.sh",
+        old='if is_own "${place%/*}" && is_own "$place"; then printf \'%s\\n\' "$place"; fi\n  done\n  noted',
+        new='printf \'%s\\n\' "$place"\n  done\n  noted',
+        tests=(*_PLANTED, "link_above"),
+    ),
+    Opening(
+        border="From a user of the VM to root, through the folders of data sets",
+        what="kit data rm looks only at the last folder of a path",
+        file="kit/remote/scripts/data_remove.sh",
+        old='for one in "${folder%/*/*}" "${folder%/*}" "$folder"',
+        new='for one in "$folder"',
+        tests=(*_PLANTED, "link_above or folder_above"),
+    ),
+)
+
 OPENINGS: tuple[Opening, ...] = (
     *_STAGER_NETWORK,
+    *_DATA_FOLDERS,
     *_HOSTILE_STORE,
     *_KEYS,
     *_ELASTIC,
