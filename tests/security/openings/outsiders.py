@@ -935,7 +935,7 @@ _DATA_FOLDERS = (
         what="kit down follows a link in /dev/shm",
         file="kit/remote/scripts/data_places.sh",
         old='if is_own "${place%/*}" && is_own "$place"; then printf \'%s\\n\' "$place"; fi\n  done\n  noted',
-        new='printf \'%s\\n\' "$place"\n  done\n  noted',
+        new="printf '%s\\n' \"$place\"\n  done\n  noted",
         tests=(*_PLANTED, "link_above"),
     ),
     Opening(

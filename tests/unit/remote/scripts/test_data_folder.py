@@ -121,7 +121,7 @@ def planted(tmp_path: Path) -> Path:
 def on_vm(folder: Path, shell: str, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a script on a VM with the /dev/shm and the /opt/kit of this folder, and without Docker."""
     words = script(name, *arguments)[1:]
-    for path, here in (("/dev/shm", "shm"), ("/opt/kit", "opt")):  # noqa: S108
+    for path, here in (("/dev/shm", "shm"), ("/opt/kit", "opt")):
         words = [word.replace(path, f"{folder}/{here}") for word in words]
     argv = [shutil.which(shell) or shell, *(word.replace("command -v docker", "false") for word in words)]
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
@@ -130,7 +130,7 @@ def on_vm(folder: Path, shell: str, name: str, *arguments: str) -> subprocess.Co
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_link_above_the_folder_of_a_data_set_leads_nowhere(tmp_path: Path, planted: Path, shell: str) -> None:
     before = sorted(planted.rglob("*"))
-    folder = "/dev/shm/kit-data/lab/web"  # noqa: S108
+    folder = "/dev/shm/kit-data/lab/web"
     done = on_vm(tmp_path, shell, "data_state", "lab")
     assert "set" not in done.stdout
     done = on_vm(tmp_path, shell, "data_state", "lab", folder)
@@ -151,7 +151,7 @@ def test_the_folder_above_of_another_user_leads_nowhere(tmp_path: Path) -> None:
     (data / "coming" / "mail").touch()
     os.chown(tmp_path / "shm" / "kit-data", 12345, 12345)
     assert "set" not in on_vm(tmp_path, "sh", "data_state", "lab").stdout
-    done = on_vm(tmp_path, "sh", "data_remove", "lab", "web", "/dev/shm/kit-data/lab/web")  # noqa: S108
+    done = on_vm(tmp_path, "sh", "data_remove", "lab", "web", "/dev/shm/kit-data/lab/web")
     assert (done.returncode, (data / "coming" / "mail").exists()) == (1, True)
 
 
