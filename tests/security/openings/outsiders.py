@@ -769,6 +769,22 @@ _MACHINE = (
     ),
     Opening(
         border="From a user of your machine to your cache, connections and lab",
+        what="kit takes what another user left for a folder of its own",
+        file="kit/remote/ship/packs.py",
+        old="if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():",
+        new="if False:",
+        tests=(*_MACHINE_TESTS, "beside_a_ship"),
+    ),
+    Opening(
+        border="From a user of your machine to your cache, connections and lab",
+        what="kit opens a lock through a link",
+        file="kit/remote/ship/packs.py",
+        old='os.open(old / "lock", os.O_RDWR | os.O_NOFOLLOW)',
+        new='os.open(old / "lock", os.O_RDWR)',
+        tests=(*_MACHINE_TESTS, "beside_a_ship"),
+    ),
+    Opening(
+        border="From a user of your machine to your cache, connections and lab",
         what="a lab's key goes through a link",
         file="kit/remote/lab/access.py",
         old="os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)",
