@@ -95,6 +95,14 @@ _REPOSITORIES = (
     ),
     Opening(
         border=_REPOSITORY,
+        what="a repository includes files of the head in its list of submodules",
+        file="kit/remote/ship/porter/commit.py",
+        old='"config", "--no-includes", "--blob"',
+        new='"config", "--blob"',
+        tests=(*_GATHERED, "no_settings"),
+    ),
+    Opening(
+        border=_REPOSITORY,
         what="a head gets the login for a public repository",
         file="kit/remote/code/gatherer.py",
         old="None if is_public(url) else login_for(url)",
