@@ -775,6 +775,14 @@ OPENINGS: tuple[Opening, ...] = (
     ),
     Opening(
         border=_SETUP,
+        what="another key comes with that of a repository",
+        file="kit/remote/setup/key.sh",
+        old="END {print all}",
+        new="END {print substr(all, 1, 40)}",
+        tests=("unit/remote/setup/test_steps.py", "-k", "alone_in_its_file"),
+    ),
+    Opening(
+        border=_SETUP,
         what="everybody can read what files were before",
         file="kit/remote/setup/common.sh",
         old='(umask 077 && mkdir -p "$state/files" "$state/values") && chmod 700 "${state%/*}" "$state" ||',
