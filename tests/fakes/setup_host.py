@@ -114,7 +114,7 @@ case $1 in
   -ac) sed -i 's/, 2619, 345,/, 2619, 1980,/' "$root/fake/gpus" ;;
 esac
 """,
-    "all/gpg": """echo "fpr:::::::::$(cat "$root/fake/fingerprint"):" """,
+    "all/gpg": """printf 'pub:\\nfpr:::::::::%s:\\n' "$(cat "$root/fake/fingerprint")" """,
     "update-grub": """
 echo update-grub >>"$root/fake/log"
 [ ! -e "$root/fake/grub-fails" ] || exit 1

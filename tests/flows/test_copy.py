@@ -15,6 +15,7 @@ from kit.flows.cluster.copy import copy
 from kit.flows.context import Context
 from kit.model.results import Copied, PullResult
 from kit.model.values import replace
+from kit.remote.results import far as far_files
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 
@@ -158,6 +159,21 @@ def test_a_copy_has_the_name_that_was_written(context: Context, far: Path, here:
     for name in ("best", "latest", "tree/empty/.."):
         copy(context, name, f"gpu1:{tmp_path}/goal", vm=True, here=far)
     assert sorted(path.name for path in (tmp_path / "goal").iterdir()) == ["best", "latest", "tree"]
+
+
+@pytest.mark.parametrize("word", ["results/.", "results/", "results/./.", "tree/../results/."])
+def test_a_rank_does_not_choose_the_name_of_a_copy(context: Context, far: Path, here: Path, word: str) -> None:
+    (far / ".ssh").mkdir()
+    (far / ".ssh" / "authorized_keys").touch()
+    (far / "results").symlink_to(".ssh")
+    pulled(context, f"gpu1:{far}/{word}", ".", here)
+    assert [path.name for path in here.iterdir()] == ["results"]
+
+
+def test_the_whole_disk_has_no_name(context: Context, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far_files, "named_files", lambda *_: pytest.fail("it lists the disk"))
+    with pytest.raises(InputError, match="the whole disk of a host"):
+        pulled(context, "gpu1:/", ".", here)
 
 
 def test_a_folder_that_cannot_be_read_is_not_left_out(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -13,6 +14,7 @@ from kit.errors import StepError
 from kit.remote.lab import access
 from kit.remote.machine import cache
 from kit.remote.run import values
+from kit.remote.ship import packs
 
 RUN = "20260101-000000-abcd"
 
@@ -34,6 +36,41 @@ def test_all_folders_that_kit_makes_in_the_cache_are_closed(tmp_path: Path) -> N
     while folder != tmp_path:
         assert mode(folder) == 0o700, folder
         folder = folder.parent
+
+
+@pytest.mark.parametrize("planted", ["folder", "link", "lock"])
+def test_what_somebody_else_left_beside_a_ship_is_not_touched(
+    planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In /var/tmp, anybody can make a folder of such a name. To open a device can have an effect."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "lock").touch()
+    shared = tmp_path / "shared"
+    theirs = shared / "kit-ship-theirs"
+    if planted == "link":
+        shared.mkdir()
+        theirs.symlink_to(victim)
+    else:
+        theirs.mkdir(parents=True)
+        (theirs / "lock").symlink_to(victim / "lock")
+    if planted == "folder":
+        monkeypatch.setattr(os, "getuid", lambda: theirs.stat().st_uid + 4242)
+        (theirs / "lock").unlink()
+        (theirs / "lock").touch()
+    opened: list[Path] = []
+    flock = fcntl.flock
+
+    def noted(lock: int, how: int) -> None:
+        opened.append(Path(f"/proc/self/fd/{lock}").readlink())
+        flock(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", noted)
+    monkeypatch.setenv("TMPDIR", str(shared))
+    folder, lock = packs.locked_folder("the pack")
+    os.close(lock)
+    assert opened == [Path(folder) / "lock"]
+    assert (theirs / "lock").exists()
 
 
 @pytest.mark.parametrize("planted", ["owner", "everybody writes"])

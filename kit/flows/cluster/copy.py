@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from contextlib import closing
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def _command(context: Context, host: Host, *, vm: bool) -> far.Command:
 
 
 def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here: Path) -> PullResult:
+    called = _typed_name(origin.path)
     commands = {host.name: _command(context, host, vm=vm) for host in origin.hosts}
 
     def look(host: Host) -> Listing:
@@ -83,12 +85,9 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
     wanted: dict[str, tuple[Wanted, ...]] = {}
     folders: dict[str, int] = {}
     skipped = {}
-    # A link gives the copy its own name, as with cp.
-    typed = origin.path.rstrip("/").rpartition("/")[2]
     for host, listing in listings.items():
         top = listing.entries[0].path.partition("/")[0] if listing.entries else ""
         good, skipped[host] = pulling.sorted_out(listing.entries, (), (top,))
-        called = top if typed in ("", ".", "..") else typed
         start = f"{host}/{called}" if len(origin.hosts) > 1 else name or called
         wanted[host] = tuple(Wanted(entry=entry, target=start + entry.path[len(top) :]) for entry in good)
         folders |= {
@@ -106,6 +105,17 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
     fanout.Outcome(results=pulled, failures=failures).or_raise("kit cp")
     hosts = tuple(replace(one, skipped={**skipped[host], **one.skipped}) for host, one in pulled.items())
     return PullResult(run="", folder=str(folder / name if name else folder), hosts=hosts)
+
+
+def _typed_name(path: str) -> str:
+    """Return the name that a copy of this path gets at home: that of a link, as with cp. Raises InputError for `/`.
+
+    It comes from the typed words alone. A host, or a rank by a link, could call it .ssh or .bashrc.
+    """
+    name = posixpath.basename(posixpath.normpath(path))
+    if not name:
+        raise InputError(f"{path} is the whole disk of a host", hint="name a folder in it, such as HOST:/data")
+    return name
 
 
 def _home(path: Path, text: str, *, several: bool) -> tuple[Path, str]:

@@ -35,6 +35,8 @@ from kit.remote.ship.porter.modules import Module, modules
 
 _TREES = 5
 _ASK_S, _FETCH_S = 120, 1800
+# Of a file in a commit. git would read what the file includes, too, and that could be any file of this machine.
+_SETTINGS = ("config", "--no-includes", "--null", "--list", "--blob")
 _NO_MODULE = "kit cannot have the submodule "
 _NO_LOGIN = (
     "Authentication failed", "Authentication required", "could not read Username", "could not read Password",
@@ -188,7 +190,7 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
     settings = ""
     if "\t.gitmodules\0" in listed:
         # Of the commit, and not of the folder, where it may be a link.
-        settings = _git(source, *inside, "config", "--blob", f"{commit}:.gitmodules", "--null", "--list")
+        settings = _git(source, *inside, *_SETTINGS, f"{commit}:.gitmodules")
     pointers, other = lfs.pointers(files, stored.split("\0"))
     left = _fetch_objects(source, commit, repo, pointers, files) if pointers else []
     lacks = Lacks(pointers=[at + path for path in (*left, *other)])
@@ -210,7 +212,7 @@ def _fetch_objects(source: Repository, commit: str, repo: Path, pointers: list[l
     inside = ("--git-dir", str(repo))
     chosen: tuple[str, ...] = ()
     if _git(source, *inside, "ls-tree", "--name-only", commit, "--", ".lfsconfig"):
-        settings = _git(source, *inside, "config", "--blob", f"{commit}:.lfsconfig", "--null", "--list")
+        settings = _git(source, *inside, *_SETTINGS, f"{commit}:.lfsconfig")
         values = dict(item.partition("\n")[::2] for item in settings.split("\0") if item)
         url = lfs.server(values.get("lfs.url", ""))
         chosen = ("-c", f"lfs.url={url}") if url else ()

@@ -84,7 +84,9 @@ class _NoMatch(Exception):
 
 def _expression(pattern: bytes) -> bytes:
     """Return the regular expression of a pattern. Raises _NoMatch."""
-    out = b""
+    # What is between stars that go across slashes, each split at its other stars.
+    parts: list[list[bytes]] = [[b""]]
+    across: list[bytes] = []
     at = 0
     # git compares the letters before the first special one, and then forgets that they were there.
     special = _SPECIAL.search(pattern)
@@ -98,25 +100,43 @@ def _expression(pattern: bytes) -> bytes:
             # Two stars or more that are all of a part of the path go across slashes.
             begins = at == plain or pattern[at - 1 : at] == b"/"
             if end - at == 1 or not begins or not _PART_ENDS.match(pattern, end):
-                out += b"[^/]*"
-            elif pattern[end : end + 1] != b"/":
-                out += b".*"
+                parts[-1].append(b"")
             else:
-                out += b"(?:.*/)?"
-                end += 1
+                is_folder = pattern[end : end + 1] == b"/"
+                across.append(b"(?:.*?/)??" if is_folder else b".*?")
+                parts.append([b""])
+                end += is_folder
             at = end
         elif byte == b"[":
             part, at = _bracket(pattern, at + 1)
-            out += part
+            parts[-1][-1] += part
         elif byte == b"?":
-            out += b"[^/]"
+            parts[-1][-1] += b"[^/]"
             at += 1
         else:
             at += byte == b"\\"
             if at == len(pattern):
                 raise _NoMatch
-            out += re.escape(pattern[at : at + 1])
+            parts[-1][-1] += re.escape(pattern[at : at + 1])
             at += 1
+    return _joined(parts, across)
+
+
+def _joined(parts: list[list[bytes]], across: list[bytes]) -> bytes:
+    """Return the expression of a pattern that was split at its stars.
+
+    The first place where a part fits is as good as any later one, because the next star takes what is left. So only the
+    last one is tried again (?>…): a repository could make kit try all combinations, for years.
+    """
+    out = b""
+    for number, (first, *others) in enumerate(parts):
+        is_last = number == len(parts) - 1
+        text = first + b"".join(b"(?>[^/]*?" + part + b")" for part in (others[:-1] if is_last else others))
+        if is_last and others:
+            text += b"[^/]*" + others[-1]
+        if number:
+            text = across[number - 1] + text
+        out += text if is_last or not number else b"(?>" + text + b")"
     return out
 
 

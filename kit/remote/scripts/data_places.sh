@@ -1,9 +1,12 @@
 # A prefix for other scripts: data_places CLUSTER prints the folders below which data sets of a cluster may be on this VM, a
 # line for each. note_place FOLDER remembers one on another disk (dir: in kit.yaml), so that kit finds what is there when
 # kit.yaml does not name that disk any more. forget_places CLUSTER removes those that are empty, and the list of them if
-# none is left.
+# none is left. is_own_set FOLDER succeeds if the folder of a data set, and the two above it that kit makes, are root's: in
+# /dev/shm, another user of the VM can put a link there before kit does, which leads root to any folder of the VM.
 data_places() {
-  printf '%s\n' "/opt/kit/.data/$1" "/dev/shm/kit-data/$1"
+  for place in "/opt/kit/.data/$1" "/dev/shm/kit-data/$1"; do
+    if is_own "${place%/*}" && is_own "$place"; then printf '%s\n' "$place"; fi
+  done
   noted_places "$1"
 }
 # The list alone is no proof: the disk may be another one by now, and its folders another user's.
@@ -17,6 +20,7 @@ noted_places() {
 }
 # shellcheck disable=SC3067  # sh has -O on all systems that kit supports
 is_own() { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }
+is_own_set() { is_own "${1%/*/*}" && is_own "${1%/*}" && is_own "$1"; }
 note_place() {
   list=/opt/kit/.data/${1##*/}/.dirs
   if [ -f "$list" ]; then

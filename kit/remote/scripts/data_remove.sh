@@ -34,7 +34,7 @@ if command -v docker >/dev/null 2>&1; then
 fi
 for folder in "$@"; do
   [ -d "$folder" ] || continue
-  for one in "$folder" "$folder/files"; do
+  for one in "${folder%/*/*}" "${folder%/*}" "$folder" "$folder/files"; do
     [ -e "$one" ] || continue
     # shellcheck disable=SC3067  # sh has -O on all systems that kit supports
     if [ -L "$one" ] || ! [ -O "$one" ]; then

@@ -17,8 +17,7 @@ fi
 show() {
   echo "set $1"
   # A folder that somebody else could have made is not read.
-  # shellcheck disable=SC3067  # sh has -O on all systems that kit supports
-  if [ -L "$1" ] || ! [ -O "$1" ]; then return 0; fi
+  is_own_set "$1" || return 0
   if [ -f "$1/staged.json" ] && [ ! -L "$1/staged.json" ]; then
     printf 'staged %s\n' "$(head -c 65536 "$1/staged.json" | tr -d '\n')"
   fi

@@ -11,7 +11,7 @@ case $files in
   */mount) if is_dead "$files"; then unmount_store "$files" || exit 1; fi ;;
 esac
 case $base in
-  /opt/kit) [ -d "$base/" ] || mkdir -p "$base" || exit 1 ;;
+  /opt/kit) [ -d "$base/" ] || mkdir -p -m 700 "$base" || exit 1 ;;
   *) [ -d "$base/" ] || { echo "there is no folder $base on this host" >&2; exit 1; } ;;
 esac
 # Makes each of these folders in the one before. Other users of the VM do not see what is in the first.
@@ -32,7 +32,7 @@ make "$top" "$cluster" "$folder" "$files"
 case $top in
   /opt/kit/.data | /dev/shm/kit-data) ;;
   *)
-    [ -d /opt/kit ] || mkdir -p /opt/kit || exit 1
+    [ -d /opt/kit ] || mkdir -p -m 700 /opt/kit || exit 1
     make /opt/kit/.data "/opt/kit/.data/${cluster##*/}"
     note_place "$cluster" || exit 1
     ;;

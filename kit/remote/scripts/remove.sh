@@ -110,7 +110,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 keep_data() {
-  [ -d "$1" ] && [ ! -L "$1" ] || return 0
+  is_own_set "$1" || return 0
   if [ -n "$(find "$1" -mindepth 1 ! -path "$1/files" ! -path "$1/mount" -print 2>/dev/null | head -n 1)" ]; then
     echo "kept ${1##*/}"
   else

@@ -8,7 +8,9 @@ words=$("$helper" -o APT::Sandbox::User=root download-file "$2" "$state/key" 2>&
   printf '%s\n' "$words" | tail -n 20 >&2
   fail "$2 could not be fetched"
 }
-print=$(gpg --batch --homedir "$state" --show-keys --with-colons "$state/key" 2>/dev/null | awk -F: '$1 == "fpr" {print $10; exit}')
+# apt trusts every key in the file, so the wanted one must be alone in it. Its subkeys are signed by it.
+print=$(gpg --batch --homedir "$state" --show-keys --with-colons "$state/key" 2>/dev/null |
+  awk -F: '$1 == "pub" {primary = 1} $1 == "fpr" && primary {all = all sep $10; sep = " and "; primary = 0} END {print all}')
 [ "$print" = "$4" ] || fail "the key of $2 has the fingerprint ${print:-of nothing}, not $4: it was replaced, or somebody changed it on its way"
 save_original "$3" "$1"
 put "$3" 644 "$(wc -c <"$state/key")" <"$state/key"

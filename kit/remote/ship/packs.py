@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +86,11 @@ def locked_folder(what: str) -> tuple[str, int]:
 def _remove_abandoned(parent: str) -> None:
     for old in Path(parent).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            lock = os.open(old / "lock", os.O_RDWR)
+            # In a folder for all users, another one can plant such a name, with a link to any file or device.
+            status = old.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+                continue
+            lock = os.open(old / "lock", os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(old, ignore_errors=True)

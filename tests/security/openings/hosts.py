@@ -95,6 +95,14 @@ _REPOSITORIES = (
     ),
     Opening(
         border=_REPOSITORY,
+        what="a repository includes files of the head in its list of submodules",
+        file="kit/remote/ship/porter/commit.py",
+        old='"config", "--no-includes", "--blob"',
+        new='"config", "--blob"',
+        tests=(*_GATHERED, "no_settings"),
+    ),
+    Opening(
+        border=_REPOSITORY,
         what="a head gets the login for a public repository",
         file="kit/remote/code/gatherer.py",
         old="None if is_public(url) else login_for(url)",
@@ -764,6 +772,14 @@ OPENINGS: tuple[Opening, ...] = (
         old='[ "$print" = "$4" ] ||',
         new='[ -n "$print" ] ||',
         tests=("flows/test_setup.py", "-k", "replaced_key"),
+    ),
+    Opening(
+        border=_SETUP,
+        what="another key comes with that of a repository",
+        file="kit/remote/setup/key.sh",
+        old="END {print all}",
+        new="END {print substr(all, 1, 40)}",
+        tests=("unit/remote/setup/test_steps.py", "-k", "alone_in_its_file"),
     ),
     Opening(
         border=_SETUP,

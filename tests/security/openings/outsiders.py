@@ -769,6 +769,22 @@ _MACHINE = (
     ),
     Opening(
         border="From a user of your machine to your cache, connections and lab",
+        what="kit takes what another user left for a folder of its own",
+        file="kit/remote/ship/packs.py",
+        old="if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():",
+        new="if False:",
+        tests=(*_MACHINE_TESTS, "beside_a_ship"),
+    ),
+    Opening(
+        border="From a user of your machine to your cache, connections and lab",
+        what="kit opens a lock through a link",
+        file="kit/remote/ship/packs.py",
+        old='os.open(old / "lock", os.O_RDWR | os.O_NOFOLLOW)',
+        new='os.open(old / "lock", os.O_RDWR)',
+        tests=(*_MACHINE_TESTS, "beside_a_ship"),
+    ),
+    Opening(
+        border="From a user of your machine to your cache, connections and lab",
         what="a lab's key goes through a link",
         file="kit/remote/lab/access.py",
         old="os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)",
@@ -928,8 +944,29 @@ _SSHD = (
     ),
 )
 
+_PLANTED = ("unit/remote/scripts/test_data_folder.py", "-k")
+_DATA_FOLDERS = (
+    Opening(
+        border="From a user of the VM to root, through the folders of data sets",
+        what="kit down follows a link in /dev/shm",
+        file="kit/remote/scripts/data_places.sh",
+        old='if is_own "${place%/*}" && is_own "$place"; then printf \'%s\\n\' "$place"; fi\n  done\n  noted',
+        new="printf '%s\\n' \"$place\"\n  done\n  noted",
+        tests=(*_PLANTED, "link_above"),
+    ),
+    Opening(
+        border="From a user of the VM to root, through the folders of data sets",
+        what="kit data rm looks only at the last folder of a path",
+        file="kit/remote/scripts/data_remove.sh",
+        old='for one in "${folder%/*/*}" "${folder%/*}" "$folder"',
+        new='for one in "$folder"',
+        tests=(*_PLANTED, "link_above or folder_above"),
+    ),
+)
+
 OPENINGS: tuple[Opening, ...] = (
     *_STAGER_NETWORK,
+    *_DATA_FOLDERS,
     *_HOSTILE_STORE,
     *_KEYS,
     *_ELASTIC,

@@ -32,6 +32,14 @@ OPENINGS: tuple[Opening, ...] = (
         tests=("unit/remote/scripts/test_scripts.py", "-k", "link_in_place_of_home"),
     ),
     Opening(
+        border=_RESULTS,
+        what="a copy of a link gets the name of what it leads to",
+        file="kit/flows/cluster/copy.py",
+        old='start = f"{host}/{called}" if len(origin.hosts) > 1 else name or called',
+        new='start = f"{host}/{top}" if len(origin.hosts) > 1 else name or top',
+        tests=("flows/test_copy.py", "-k", "does_not_choose_the_name"),
+    ),
+    Opening(
         border=_FENCE,
         what="on an engine with userns-remap, nobody checks who owns the folder of the keys",
         file="images/bin/start.sh",

@@ -85,7 +85,7 @@ class Files:
             if b"\t.gitmodules\0" in listed:
                 # Of the commit, and not of the folder, where it may be a link.
                 blob = "{}:.gitmodules".format(commit)
-                settings = self._git.run(*inside, "config", "--blob", blob, "--null", "--list")
+                settings = self._git.run(*inside, "config", "--no-includes", "--blob", blob, "--null", "--list")
         finally:
             hold.release()
         self._check_lfs([at + path for path in stored.split(b"\0")[:-1]])

@@ -164,6 +164,18 @@ def test_a_submodule_that_cannot_be_had(origin: Path, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.usefixtures("folders")
+def test_a_repository_reads_no_settings_of_this_machine(origin: Path, tmp_path: Path) -> None:
+    """git follows `include` also in a file that it reads from a commit."""
+    repositories.write(tmp_path, {"config": f'[submodule "lib"]\n\tpath = lib\n\turl = {origin}\n'})
+    git(origin, "update-index", "--add", "--cacheinfo", f"160000,{git(origin, 'rev-parse', 'HEAD')},lib")
+    repositories.write(origin, {".gitmodules": f"[include]\n\tpath = {tmp_path}/config\n"})
+    git(origin, "add", ".gitmodules")
+    git(origin, "commit", "-qm", "include")
+    (note,) = fetch(origin).notes
+    assert note.endswith("so their folders are empty: lib")
+
+
+@pytest.mark.usefixtures("folders")
 def test_a_submodule_behind_a_link_writes_nothing_elsewhere(origin: Path, tmp_path: Path) -> None:
     elsewhere, files = tmp_path / "elsewhere", tmp_path / "files"
     elsewhere.mkdir()

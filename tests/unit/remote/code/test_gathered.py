@@ -314,6 +314,17 @@ def test_the_login_goes_to_the_host_of_the_repository_alone(
             head.gather(f"http://{LOGIN}@{server}/net/.git")
 
 
+def test_a_repository_reads_no_settings_of_the_head(head: Head, origin: Path, server: str) -> None:
+    """git follows `include` also in a file that it reads from a commit."""
+    (head.home / "config").write_text('[submodule "lib"]\n\tpath = lib\n\turl = ../../net/.git\n')
+    add_modules(origin, {"lib": (None, git(origin, "rev-parse", "HEAD"))})
+    repositories.write(origin, {".gitmodules": f"[include]\n\tpath = {head.home}/config\n"})
+    git(origin, "add", ".gitmodules")
+    git(origin, "commit", "-qm", "include")
+    snapshot = head.gather(f"http://{LOGIN}@{server}/net/.git")
+    assert "so their folders are empty: lib" in snapshot.notes[0]
+
+
 def test_a_head_without_git(head: Head, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setattr(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,21 @@ def test_an_allow_list_takes_the_code_of_all_folders(top: Path) -> None:
 def test_a_negation_of_nothing_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match="nothing after"):
         patterns.ignored(b"ok\n" + line)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 30 + "*b", "a" * 200),
+        ("**/a/" * 30 + "b", "a/" * 100 + "c"),
+        ("**/*a*a*/" * 20 + "b", "aaa/" * 60 + "c"),
+    ],
+    ids=["stars", "folders", "both"],
+)
+def test_no_pattern_of_a_repository_takes_years(pattern: str, path: str) -> None:
+    """In another process, because this one could not end a search that lasts."""
+    program = "import sys; from kit.remote.code import patterns; t, p = map(str.encode, sys.argv[1:])\n"
+    program += "sys.exit(patterns.ignored(t)(p) or not patterns.ignored(t)(p[:-1] + b'b'))"
+    root = Path(patterns.__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", program, pattern, path], cwd=root, check=False, timeout=60)
+    assert done.returncode == 0

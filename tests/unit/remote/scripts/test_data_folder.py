@@ -104,3 +104,62 @@ def test_the_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path}/kit-data is a link, or another user's: remove it first\n"
     assert list((tmp_path / "kit-data").iterdir()) == []
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """Return a folder of the VM to which another user's link in /dev/shm leads, as if its folders were data sets."""
+    victim = tmp_path / "victim"
+    (victim / "web" / "coming").mkdir(parents=True)
+    (victim / "web" / "coming" / "mail").touch()
+    (victim / "sshd").mkdir()
+    (tmp_path / "shm" / "kit-data").mkdir(parents=True)
+    (tmp_path / "shm" / "kit-data" / "lab").symlink_to(victim)
+    return victim
+
+
+def on_vm(folder: Path, shell: str, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script on a VM with the /dev/shm and the /opt/kit of this folder, and without Docker."""
+    words = script(name, *arguments)[1:]
+    for path, here in (("/dev/shm", "shm"), ("/opt/kit", "opt")):
+        words = [word.replace(path, f"{folder}/{here}") for word in words]
+    argv = [shutil.which(shell) or shell, *(word.replace("command -v docker", "false") for word in words)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_link_above_the_folder_of_a_data_set_leads_nowhere(tmp_path: Path, planted: Path, shell: str) -> None:
+    before = sorted(planted.rglob("*"))
+    folder = "/dev/shm/kit-data/lab/web"
+    done = on_vm(tmp_path, shell, "data_state", "lab")
+    assert "set" not in done.stdout
+    done = on_vm(tmp_path, shell, "data_state", "lab", folder)
+    assert done.stdout.splitlines()[1:] == [f"set {tmp_path}/shm/kit-data/lab/web", "end"]
+    done = on_vm(tmp_path, shell, "data_remove", "lab", "web", folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{tmp_path}/shm/kit-data/lab is a link, or another user's; nothing was removed\n"
+    for data in ((), (folder,)):
+        done = on_vm(tmp_path, shell, "remove", "lab", "/opt/kit/lab", "all", "--", *data)
+        assert (done.returncode, done.stdout) == (0, "")
+    assert sorted(planted.rglob("*")) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_the_folder_above_of_another_user_leads_nowhere(tmp_path: Path) -> None:
+    data = tmp_path / "shm" / "kit-data" / "lab" / "web"
+    (data / "coming").mkdir(parents=True)
+    (data / "coming" / "mail").touch()
+    os.chown(tmp_path / "shm" / "kit-data", 12345, 12345)
+    assert "set" not in on_vm(tmp_path, "sh", "data_state", "lab").stdout
+    done = on_vm(tmp_path, "sh", "data_remove", "lab", "web", "/dev/shm/kit-data/lab/web")
+    assert (done.returncode, (data / "coming" / "mail").exists()) == (1, True)
+
+
+def test_the_umask_of_the_login_does_not_open_kits_folder(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        done = on_vm(tmp_path, "sh", "make_data_folder", "/opt/kit/.data/lab/web/files")
+    finally:
+        os.umask(before)
+    assert done.returncode == 0
+    assert (tmp_path / "opt").stat().st_mode & 0o777 == 0o700

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from kit.model.setup.paths import DOCKER_KEY, NVIDIA_KEY
 from kit.remote.setup.programs import program
 from kit.remote.setup.steps import explained
+
+# Two public keys of OpenPGP, made for these tests by gpg --quick-gen-key, and the fingerprint of the first.
+GOOD = base64.b64decode(
+    "mDMEawrO8BYJKwYBBAHaRw8BAQdAhuclCCk1Ws/md7d1gjW2Em9lwO8+SukVbfCOtoEOLJW0Bmdvb2RAeIiQBBMWCAA4FiEEVFbs"
+    "/sd6RxMqxQhUlYJjBZp9yFEFAmsKzvACGwMFCwkIBwIGFQoJCAsCBBYCAwECHgECF4AACgkQlYJjBZp9yFG/EwD+PGAPfstHiAXz"
+    "/6BDmrrye3y72VexnD8k26lRWC0Y8qUBAIhW2CQl5SJJldclGW1keQjeCtoNhJWwCGAOtS5+ZgkO"
+)
+OTHER = base64.b64decode(
+    "mDMEawrO8BYJKwYBBAHaRw8BAQdAEU9Yz+gWn1E0X2hU781/NRIbOOBcYl59vZsWVXFDGUG0BmV2aWxAeIiQBBMWCAA4FiEEHc9F"
+    "adv19kvtsDFAFbykqNJYRMAFAmsKzvACGwMFCwkIBwIGFQoJCAsCBBYCAwECHgECF4AACgkQFbykqNJYRMDX6gEAy/vde37pb7e1"
+    "8Ngr5xUWzMmR9rXR6jHMBz/o7Lx/JjEA/j4pJNYrfZMDCFAdLkgIe+B3VdzpSycxfrM94fxZuK8B"
+)
+PRINT = "5456ECFEC77A47132AC50854958263059A7DC851"
 
 
 def test_a_module_that_dkms_builds_is_no_installation_that_hangs() -> None:
@@ -57,3 +74,24 @@ def test_a_folder_that_kit_made_for_two_files_goes_with_the_last(tmp_path: Path)
     run("restore", NVIDIA_KEY)
     assert not folder.exists()
     assert folder.parent.exists()
+
+
+@pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")
+@pytest.mark.parametrize(
+    ("keys", "refused"),
+    [(GOOD, ""), (OTHER, "1DCF4569DBF5F64BEDB0314015BCA4A8D25844C0"), (GOOD + OTHER, f"{PRINT} and 1DCF4569"),
+     (OTHER + GOOD, f"and {PRINT}"), (b"text", "of nothing")],
+    ids=["alone", "another", "before another", "after another", "none"],
+)  # fmt: skip
+def test_the_wanted_key_of_a_repository_is_alone_in_its_file(tmp_path: Path, keys: bytes, refused: str) -> None:
+    """A server that somebody broke into sends the right key, and beside it one that signs other packages."""
+    (tmp_path / "served").write_bytes(keys)
+    helper = tmp_path / "usr" / "lib" / "apt" / "apt-helper"
+    helper.parent.mkdir(parents=True)
+    helper.write_text(f'#!/bin/sh\ncp {tmp_path}/served "$5"\n')
+    helper.chmod(0o755)
+    env = {**os.environ, "KIT_SETUP_ROOT": str(tmp_path)}
+    argv = program("key", "docker", "https://example.com/gpg", DOCKER_KEY, PRINT)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, refused in done.stderr) == (1 if refused else 0, True)
+    assert (tmp_path / DOCKER_KEY[1:]).exists() is not bool(refused)
