@@ -17,16 +17,19 @@ from tests.fakes.reporter import Remembering
 
 
 class Tasks:
-    """Lists these tasks."""
+    """Lists these tasks, and `down`, the nodes that are down. Fails the test if nobody stops asking."""
 
     host = host(1)
 
-    def __init__(self, *lines: str) -> None:
-        self._lines = lines
+    def __init__(self, *lines: str, down: Sequence[str] = ()) -> None:
+        self._lines, self._down, self._looks = lines, down, 0
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
         if "kit-swarm_down" in argv:
-            return Completed(code=0, stdout=b"", stderr=b"")
+            return Completed(code=0, stdout="".join(f"{line}\n" for line in self._down).encode(), stderr=b"")
+        self._looks += 1
+        if self._looks > 3:
+            raise TimeoutError("still waiting")
         return Completed(code=0, stdout="".join(f"{line}\n" for line in self._lines).encode(), stderr=b"")
 
     def stream(self, argv: Sequence[str], live: Live) -> int:
@@ -44,6 +47,31 @@ def test_the_last_task_of_a_node_that_left_and_is_down_is_not_waited_for() -> No
     wait_tasks(execution, tasks, WaitTasks(services=services, timeout_s=0, silent=("n9",), why=""))
     with pytest.raises(StepError, match="Swarm does not start"):
         wait_tasks(execution, tasks, WaitTasks(services=services, timeout_s=0, why=""))
+
+
+@pytest.mark.parametrize(
+    ("lines", "down", "limit_s", "error", "message"),
+    [
+        (["n2 running running new"], ["gpu3 (10.0.0.3)"], 0, StepError, r"no task on gpu3 \(10.0.0.3\), which is down"),
+        # Its last task had been started when it went down.
+        (["n2 running running new", "n3 shutdown assigned new"], ["gpu3 (10.0.0.3)"], 0, StepError, "no task on gpu3"),
+        # It may have just started.
+        (["n2 running running new"], ["gpu3 (10.0.0.3)"], 1000, TimeoutError, "still waiting"),
+        # The other task may still start.
+        (["n2 running preparing new"], ["gpu3 (10.0.0.3)"], 0, TimeoutError, "still waiting"),
+        (["n2 running running new"], [], 0, TimeoutError, "still waiting"),
+    ],
+)
+def test_a_wait_ends_early_if_only_tasks_of_nodes_that_are_down_are_missing(
+    lines: list[str], down: list[str], limit_s: float, error: type[Exception], message: str, *,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("kit.remote.swarm.steps.DOWN_S", limit_s)
+    monkeypatch.setattr("kit.remote.swarm.steps.POLL_S", 0)
+    tasks = Tasks(*(f"kit-lab_mpinode t{number} {line}" for number, line in enumerate(lines)), down=down)
+    execution = Execution(cluster="lab", hosts={}, logins={}, connect=None, engine_of=None, reporter=Remembering())  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
+        wait_tasks(execution, tasks, WaitTasks(services=(("kit-lab_mpinode", "new", 2),), timeout_s=1000, why=""))
 
 
 @pytest.mark.parametrize(
