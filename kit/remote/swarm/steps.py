@@ -55,6 +55,8 @@ MEMBERSHIP = "membership in the swarm"
 ENOUGH_FAILURES = 3
 # What swarm_leave.sh prints before the hostname of a member that keeps its manager.
 _STAYS = "stays for "
+# What it prints before each thing that the swarm would lose and that kit did not make.
+_KEEPS = "keeps "
 _ID = re.compile(r"[A-Za-z0-9]{1,64}")
 
 
@@ -119,6 +121,12 @@ def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) ->
     left = [_member_id(name, line[5:]) for line in done.text.splitlines() if line.startswith("left ")]
     progress.left += left
     execution.record_removed(transport.host.name, [MEMBERSHIP] * len(left))
+    kept = [line.removeprefix(_KEEPS) for line in done.text.splitlines() if line.startswith(_KEEPS)]
+    if kept:
+        more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+        hint = f"to leave it, which deletes that: kit ssh {name} -- sudo docker swarm leave --force"
+        text = f"{name} stays in its swarm, which has something that kit did not make: the {kept[0]}{more}"
+        execution.reporter.report(Warned(text=text, hint=hint))
     for other in (line.removeprefix(_STAYS) for line in done.text.splitlines() if line.startswith(_STAYS)):
         hint = f"to end the swarm: sudo docker swarm leave on {other}, then sudo docker swarm leave --force on {name}"
         execution.reporter.report(Warned(text=f"{name} still manages its swarm: {other} is a member", hint=hint))

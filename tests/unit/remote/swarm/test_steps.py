@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from kit.errors import StepError
+from kit.events import Warned
 from kit.model.plan import Step
-from kit.model.swarm import ForgetNodes, StackRemove, UnlabelNodes, WaitTasks
+from kit.model.swarm import ForgetNodes, StackRemove, SwarmLeave, UnlabelNodes, WaitTasks
 from kit.remote.cluster.execution import Execution
 from kit.remote.ssh.transport import Completed, Live
-from kit.remote.swarm.steps import ON_HOST, wait_tasks
+from kit.remote.swarm.steps import ON_HOST, swarm_leave, wait_tasks
 from tests.fakes.facts import host
 from tests.fakes.reporter import Remembering
 
@@ -72,6 +73,23 @@ def test_a_wait_ends_early_if_only_tasks_of_nodes_that_are_down_are_missing(
     execution = Execution(cluster="lab", hosts={}, logins={}, connect=None, engine_of=None, reporter=Remembering())  # type: ignore[arg-type]
     with pytest.raises(error, match=message):
         wait_tasks(execution, tasks, WaitTasks(services=(("kit-lab_mpinode", "new", 2),), timeout_s=1000, why=""))
+
+
+@pytest.mark.parametrize(
+    ("lines", "thing"),
+    [("keeps secret mine\n", "the secret mine"), ("keeps network a\nkeeps config b\n", "the network a and 1 more")],
+)
+def test_a_host_that_stays_in_a_swarm_says_why(lines: str, thing: str) -> None:
+    class Keeping(Tasks):
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
+            return Completed(code=0, stdout=lines.encode(), stderr=b"")
+
+    reporter = Remembering()
+    execution = Execution(cluster="lab", hosts={}, logins={}, connect=None, engine_of=None, reporter=reporter)  # type: ignore[arg-type]
+    swarm_leave(execution, Keeping(), SwarmLeave(others=(), why=""))
+    (warning,) = (event for event in reporter.events if isinstance(event, Warned))
+    assert warning.text == f"gpu1 stays in its swarm, which has something that kit did not make: {thing}"
+    assert "docker swarm leave --force" in str(warning.hint)
 
 
 @pytest.mark.parametrize(
