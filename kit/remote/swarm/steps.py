@@ -128,7 +128,9 @@ def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) ->
         text = f"{name} stays in its swarm, which has something that kit did not make: the {kept[0]}{more}"
         execution.reporter.report(Warned(text=text, hint=hint))
     for other in (line.removeprefix(_STAYS) for line in done.text.splitlines() if line.startswith(_STAYS)):
-        hint = f"to end the swarm: sudo docker swarm leave on {other}, then sudo docker swarm leave --force on {name}"
+        # The manager may learn a minute late that a member left.
+        hint = f"if {other} has just left it, wait a minute, then: kit down; otherwise, to end the swarm: "
+        hint += f"sudo docker swarm leave on {other}, then sudo docker swarm leave --force on {name}"
         execution.reporter.report(Warned(text=f"{name} still manages its swarm: {other} is a member", hint=hint))
 
 
