@@ -115,7 +115,7 @@ def test_the_port(listening: set[str], containers: tuple[Container, ...], cause:
 
 
 @pytest.mark.parametrize(("files", "problem"), [({"node.env": "1"}, False), ({}, True)])
-def test_the_port_of_a_deployed_node_is_not_taken_because_its_engine_hangs(files: dict[str, str], problem: bool) -> None:
+def test_the_port_of_a_node_is_not_taken_if_its_engine_hangs(files: dict[str, str], problem: bool) -> None:
     """Without the engine's list of containers, nobody knows which program listens."""
     seen = facts(3, engine="", slow=True, listening=frozenset({"10.0.0.3:33"}), files=files)
     assert (port_problem(seen, SPEC, node(3)) is not None) == problem
