@@ -93,6 +93,8 @@ def member_command(state: dict[str, Any], kind: str, words: list[str]) -> None:
         {"node": "members", "service": "services", "secret": "secrets"}[kind]
     ]
     match words:
+        case ["ls", "--format", form] if "keeps secret" in form:
+            show([f"keeps secret {name}" if "kit.cluster" not in body["labels"] else "" for name, body in held.items()])
         case ["ls", *rest] if "--format" in rest:
             show([f"{name} {'Ready' if body.get('up', True) else 'Down'}" for name, body in held.items()])
         case ["ls", *rest]:
@@ -180,7 +182,7 @@ def container(state: dict[str, Any], words: list[str]) -> None:
             end("Error response from daemon: failed to create shim task: OCI runtime create failed")
         case ["exec", name, *_] if not any(c["name"] == name and c["running"] for c in state["containers"]):
             end(f"Error response from daemon: No such container: {name}")
-        case ["compose" | "exec", *_] | ["network", "ls", *_]:
+        case ["compose" | "exec", *_] | ["network" | "config", "ls", *_]:
             pass
         case _:
             end(f"the stub has no docker {words}", 64)

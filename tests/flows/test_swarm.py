@@ -472,7 +472,8 @@ def test_a_manager_that_a_former_host_keeps_is_named(fleet: Fleet, reporter: Rem
     (warned,) = reporter.warnings
     assert warned.text == "gpu1 still manages its swarm: gpu4 is a member"
     assert warned.hint == (
-        "to end the swarm: sudo docker swarm leave on gpu4, then sudo docker swarm leave --force on gpu1"
+        "if gpu4 has just left it, wait a minute, then: kit down; otherwise, to end the swarm: "
+        "sudo docker swarm leave on gpu4, then sudo docker swarm leave --force on gpu1"
     )
 
 

@@ -72,6 +72,14 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
 def engine_problem(facts: HostFacts) -> StepError | None:
     if facts.engine:
         return None
+    if facts.slow:
+        reach = f"kit ssh {facts.host.name} --"
+        return StepError(
+            "the Docker Engine did not answer in time",
+            hint=f"look at the load of the host: {reach} uptime; if the engine hangs, restart it, which ends the "
+            f"containers there: {reach} sudo systemctl restart docker",
+            host=facts.host.name,
+        )
     return StepError(
         "no Docker Engine answers",
         hint="install it: kit setup --only docker; or start it: sudo systemctl start docker",
@@ -142,6 +150,8 @@ def python_fits(version: str | None) -> bool:
 
 def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | None:
     """Return a problem if another program listens on the port that the node's sshd needs."""
+    if not facts.engine and facts.files:
+        return None  # Only the engine knows whether the cluster's own node listens there.
     ours = any(c.running for c in facts.containers if c.cluster == spec.name)
     wanted = {f"{node.address}:{spec.ssh_port}", f"0.0.0.0:{spec.ssh_port}"}
     taken = wanted & facts.listening

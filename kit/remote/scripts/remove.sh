@@ -73,7 +73,11 @@ if command -v flock >/dev/null 2>&1; then (exec 9<"$lock" && flock -w 120 9) 2>/
 # An engine that does not answer may have containers that come back with it. Then remove nothing.
 ids=
 if command -v docker >/dev/null 2>&1; then
-  ids=$(docker ps --all --quiet --filter "label=kit.cluster=$cluster") || exit 1
+  # A busy engine answers within a minute, and one that hangs never does.
+  ids=$(timeout 60 docker ps --all --quiet --filter "label=kit.cluster=$cluster")
+  code=$?
+  if [ "$code" -eq 124 ]; then echo 'the engine did not answer within 60 s' >&2; fi
+  [ "$code" -eq 0 ] || exit 1
 fi
 end_stagers "$cluster" || exit 1
 for id in $ids; do

@@ -1,6 +1,7 @@
 # Leaves a swarm if kit added this VM to it and nobody else uses it. Arguments: FILE STAY GONE. FILE has the ID of this
 # VM's node. STAY has the IDs of nodes that must stay, or all. GONE has the IDs of nodes that leave or have left.
-# Prints 'left ID', or 'stays for HOSTNAME' if a member keeps its manager.
+# Prints 'left ID', 'stays for HOSTNAME' if a member keeps its manager, or 'keeps KIND NAME' for each thing that would
+# be lost and that kit did not make.
 file=$1
 [ -e "$file" ] || exit 0
 member=$(cat "$file")
@@ -11,6 +12,18 @@ state=$(read_info LocalNodeState) && node=$(read_info NodeID) && manager=$(read_
 if [ "$state" = inactive ] || { [ "$member" != "$node" ] && [ "$member" != pending ]; }; then tidy; exit 0; fi
 case " $2 " in *' all '* | *" $node "*) exit 0 ;; esac
 [ -z "$(docker ps --quiet --filter label=com.docker.swarm.task.id)" ] || exit 0
+# Lists overlay networks that containers of this VM use, and, on a manager, all that the swarm stores. kit makes no such
+# networks, and no configs. Its secrets have a label.
+belongings() {
+  networks=$(docker network ls --quiet --filter scope=swarm) || return 1
+  printf '%s\n' "$networks" |
+    xargs -r docker network inspect --format '{{if not .Ingress}}keeps network {{.Name}}{{end}}' || return 1
+  [ "$manager" = true ] || return 0
+  docker secret ls --format '{{if not (.Label "kit.cluster")}}keeps secret {{.Name}}{{end}}' &&
+    docker config ls --format 'keeps config {{.Name}}'
+}
+kept=$(belongings) || exit 1
+if printf '%s\n' "$kept" | grep '^keeps '; then exit 0; fi
 if [ "$manager" = true ]; then
   # The manager leaves last, and only if nobody needs it. It learns about 10 s late that a member left.
   [ -z "$(docker service ls --quiet)" ] || exit 0

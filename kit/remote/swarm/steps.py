@@ -46,12 +46,17 @@ TIMEOUT_S = 90.0
 # Time for a change of one node of a swarm, in addition to TIMEOUT_S: a manager changes one after another.
 CHANGE_S = 0.5
 POLL_S = 0.3
+# How long a wait for tasks goes on without progress if only tasks of nodes that are down are missing. A node that has
+# just started is back sooner.
+DOWN_S = 60.0
 # What kit down reports for a host that left the swarm.
 MEMBERSHIP = "membership in the swarm"
 # A task that failed this often on one node will not run.
 ENOUGH_FAILURES = 3
 # What swarm_leave.sh prints before the hostname of a member that keeps its manager.
 _STAYS = "stays for "
+# What it prints before each thing that the swarm would lose and that kit did not make.
+_KEEPS = "keeps "
 _ID = re.compile(r"[A-Za-z0-9]{1,64}")
 
 
@@ -116,8 +121,16 @@ def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) ->
     left = [_member_id(name, line[5:]) for line in done.text.splitlines() if line.startswith("left ")]
     progress.left += left
     execution.record_removed(transport.host.name, [MEMBERSHIP] * len(left))
+    kept = [line.removeprefix(_KEEPS) for line in done.text.splitlines() if line.startswith(_KEEPS)]
+    if kept:
+        more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+        hint = f"to leave it, which deletes that: kit ssh {name} -- sudo docker swarm leave --force"
+        text = f"{name} stays in its swarm, which has something that kit did not make: the {kept[0]}{more}"
+        execution.reporter.report(Warned(text=text, hint=hint))
     for other in (line.removeprefix(_STAYS) for line in done.text.splitlines() if line.startswith(_STAYS)):
-        hint = f"to end the swarm: sudo docker swarm leave on {other}, then sudo docker swarm leave --force on {name}"
+        # The manager may learn a minute late that a member left.
+        hint = f"if {other} has just left it, wait a minute, then: kit down; otherwise, to end the swarm: "
+        hint += f"sudo docker swarm leave on {other}, then sudo docker swarm leave --force on {name}"
         execution.reporter.report(Warned(text=f"{name} still manages its swarm: {other} is a member", hint=hint))
 
 
@@ -217,11 +230,12 @@ def _not_the_head(cluster: str, name: str, head: str) -> StepError:
 
 def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> None:
     """Wait until every task of the services runs the wanted definition."""
-    start = time.monotonic()
+    start = changed = time.monotonic()
     services = [service for service, _, _ in step.services]
     wanted = {service: digest for service, digest, _ in step.services}
     total = sum(count for _, _, count in step.services)
     before: set[str] | None = None
+    most = 0
     while True:
         execution.check()
         text = transport.run(script("swarm_tasks", *services)).text
@@ -234,11 +248,21 @@ def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> N
         if running == total and not old:
             return
         execution.progress(transport.host.name, f"{running} of {total} tasks run")
+        now = time.monotonic()
+        if running > most:
+            most, changed = running, now
+        down = _down(execution, transport) if now - changed > DOWN_S else []
+        gone = 0 < total - running <= len(down)
         failed = [t for t in new if t.state in ("failed", "rejected") and t.id not in before]
         worst = next((t for t in failed if sum(f.node == t.node for f in failed) >= ENOUGH_FAILURES), None)
-        if worst or time.monotonic() - start > step.timeout_s:
+        if worst or gone or now - start > step.timeout_s:
             raise _no_tasks(execution, transport, worst, new, services[0].rpartition("_")[0])
         time.sleep(POLL_S)
+
+
+def _down(execution: Execution, transport: Transport) -> list[str]:
+    """Return 'HOSTNAME (ADDRESS)' of each node of the cluster that is down for the swarm."""
+    return transport.run(script("swarm_down", names.node_label(execution.cluster))).text.splitlines()
 
 
 def _outrun(done: Completed) -> bool:
@@ -273,7 +297,7 @@ def _no_tasks(
         on = "" if where or task is None else f" on the node {task.node} of the swarm"
         return StepError(f"{described(fault)}{on}", hint=fault.hint, host=where or name)
     if task is None or not task.error:
-        down = transport.run(script("swarm_down", names.node_label(execution.cluster))).text.splitlines()
+        down = _down(execution, transport)
         if down:
             return StepError(
                 f"Swarm starts no task on {', '.join(down)}, which is down for the swarm",

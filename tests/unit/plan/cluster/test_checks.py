@@ -48,6 +48,7 @@ def whole(problem: KitError, host: str) -> None:
     ("seen", "image_size", "cause", "hint"),
     [
         ({"engine": ""}, 0, "no Docker Engine answers", "systemctl start docker"),
+        ({"engine": "", "slow": True}, 0, "the Docker Engine did not answer in time", "systemctl restart docker"),
         ({"compose": None}, 0, "no Compose v2 plugin", "docker-compose-plugin"),
         ({"gpus": gpus(2)}, 0, "2 × NVIDIA A100-SXM4-40GB, but the engine cannot", "nvidia-container-toolkit"),
         (
@@ -111,6 +112,13 @@ def test_the_port(listening: set[str], containers: tuple[Container, ...], cause:
     whole(problem, "gpu3")
     assert cause in problem.message
     assert "ssh_port" in str(problem.hint)
+
+
+@pytest.mark.parametrize(("files", "problem"), [({"node.env": "1"}, False), ({}, True)])
+def test_the_port_of_a_node_is_not_taken_if_its_engine_hangs(files: dict[str, str], problem: bool) -> None:
+    """Without the engine's list of containers, nobody knows which program listens."""
+    seen = facts(3, engine="", slow=True, listening=frozenset({"10.0.0.3:33"}), files=files)
+    assert (port_problem(seen, SPEC, node(3)) is not None) == problem
 
 
 def test_two_names_of_one_machine() -> None:

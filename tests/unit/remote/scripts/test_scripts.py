@@ -722,6 +722,19 @@ def test_remove_follows_no_link_of_a_rank(bare: Path, deployed: Path, tmp_path: 
     assert (precious / "file").read_text() == "x"
 
 
+def test_remove_gives_up_an_engine_that_hangs_and_removes_nothing(bare: Path, tmp_path: Path) -> None:
+    """Its containers come back with it."""
+    (bare / "timeout").unlink()
+    # As it ends where a minute has passed.
+    stub(bare, "timeout", "exit 124")
+    (tmp_path / "lab").mkdir()
+    (bare.parent / "log").touch()
+    done, calls = removal(bare, str(tmp_path / "lab"))
+    assert (done.returncode, done.stdout, calls) == (1, b"", "")
+    assert b"the engine did not answer within 60 s" in done.stderr
+    assert (tmp_path / "lab").exists()
+
+
 def test_remove_on_a_host_without_docker(bare: Path) -> None:
     done = run(script("remove", "lab", "/opt/elsewhere", "keep"), env={"PATH": str(bare)})
     assert (done.returncode, done.stdout) == (0, b"")

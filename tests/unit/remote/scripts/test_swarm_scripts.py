@@ -187,8 +187,14 @@ case "$*" in
   'node ls'*) printf 'n1 Ready\\nn2 {other}\\n' ;;
   'service ls'*) printf '{services}' ;;
   ps*) printf '{tasks}' ;;
+  'network ls'*) printf '{networks}' ;;
+  'network inspect'*' o1') printf '{network}\n' ;;
+  'network inspect'*) exit 2 ;;
+  'secret ls'*) [ {manager} = true ] || exit 2; printf '{secret}\n' ;;
+  'config ls'*) printf '{config}' ;;
 esac
 """
+NOTHING = {"services": "", "tasks": "", "networks": "o1", "network": "", "secret": "", "config": ""}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +219,7 @@ def test_who_leaves_a_swarm(
 ) -> None:
     """`asked`: which node the VM is noted as, and which nodes stay and go."""
     member, stay, gone = arguments
-    values = {"state": "active", "node": "n1", "manager": "false", "other": "Ready", "services": "", "tasks": ""}
+    values = {**NOTHING, "state": "active", "node": "n1", "manager": "false", "other": "Ready"}
     docker_calls = docker(bare, LEAVING.format(**{**values, **change}))
     file = bare.parent / "kit" / ".swarm"
     file.parent.mkdir()
@@ -223,6 +229,44 @@ def test_who_leaves_a_swarm(
     assert (done.stdout == "left n1\n") == left
     assert ("swarm leave --force" in docker_calls.read_text()) == left
     assert file.exists() == noted
+
+
+@pytest.mark.parametrize(
+    ("manager", "change", "printed"),
+    [
+        ("true", {}, "left n1\n"),
+        # There is only the network of the swarm's own ingress, or none.
+        ("false", {"network": ""}, "left n1\n"),
+        ("false", {"networks": ""}, "left n1\n"),
+        ("false", {"network": "keeps network mine"}, "keeps network mine\n"),
+        ("true", {"network": "keeps network mine"}, "keeps network mine\n"),
+        # kit's own secret, and two of somebody else's.
+        ("true", {"secret": "\\nkeeps secret a\\nkeeps secret b"}, "keeps secret a\nkeeps secret b\n"),
+        ("true", {"config": "keeps config c"}, "keeps config c\n"),
+    ],
+)
+def test_nobody_leaves_a_swarm_that_has_things_of_somebody_else(
+    bare: Path, manager: str, change: dict[str, str], printed: str
+) -> None:
+    values = {**NOTHING, "state": "active", "node": "n1", "manager": manager, "other": "Down"}
+    docker_calls = docker(bare, LEAVING.format(**{**values, **change}))
+    file = bare.parent / "kit" / ".swarm"
+    file.parent.mkdir()
+    file.write_text("n1\n")
+    done = run(bare, script("swarm_leave", str(file), "", ""))
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
+    assert ("swarm leave --force" in docker_calls.read_text()) == printed.startswith("left")
+    assert file.exists() != printed.startswith("left")
+
+
+def test_a_manager_that_lists_no_secrets_does_not_leave(bare: Path) -> None:
+    """Without a leader, nobody knows what the swarm has."""
+    values = {**NOTHING, "state": "active", "node": "n1", "manager": "true", "other": "Down"}
+    docker_calls = docker(bare, LEAVING.format(**values).replace("printf '\n' ;;\n  'config", "exit 1 ;;\n  'config"))
+    file = bare.parent / ".swarm"
+    file.write_text("n1\n")
+    assert run(bare, script("swarm_leave", str(file), "", "")).returncode == 1
+    assert "swarm leave" not in docker_calls.read_text()
 
 
 def test_a_host_that_kit_never_brought_in_is_not_even_asked(bare: Path, tmp_path: Path) -> None:
