@@ -117,6 +117,15 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("env: {1A: x}", 1, "env.1A: '1A' is not the name of a variable", "start with no digit"),
         ("image: cpu", 1, "image: 'cpu' is not KEY: VALUE lines, indented", "image: {flavour: cpu}"),
         ("image: none", 1, "image: 'none' is not KEY: VALUE lines, indented", "image: {flavour: auto}"),
+        *[
+            (
+                f"image: {name}",
+                1,
+                f"image: '{name}' is not KEY: VALUE lines",
+                f"write image: {{flavour: auto}}; or image: {{flavour: ssh-layer, base: {name}}}, which adds",
+            )
+            for name in ("ubuntu", "debian", "hvd")
+        ],
         (
             "image: team/hvd:latest",
             1,
