@@ -39,7 +39,7 @@ def local(session: Session) -> int:
 
     args = session.args
     check_command(args.command, verb="kit local")
-    # Programs have a --gpus of their own.
+    # Many programs have a flag --gpus.
     hint_at_flag(session, (_NP, *GPUS_PER_RANK))
     request = RunRequest(
         np=args.np,
