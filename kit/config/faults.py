@@ -169,10 +169,14 @@ def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:
 
 def _image(text: str) -> str:
     """Return what to write for a flavor, or the name of an image, that somebody wrote after `image:`."""
+    own = f"image: {as_yaml({'flavour': 'ssh-layer', 'base': text})}, which adds kit's layer to your image"
     if {"/", ":"} & set(text):
-        return f"write image: {as_yaml({'flavour': 'ssh-layer', 'base': text})}, which adds kit's layer to your image"
+        return f"write {own}"
     near_flavor = near(text, settings()["image.flavour"].choices, most=1)
-    return f"write image: {{flavour: {near_flavor[0] if near_flavor else 'auto'}}}"
+    if near_flavor:
+        return f"write image: {{flavour: {near_flavor[0]}}}"
+    # Such as ubuntu: Docker knows images by one word, too.
+    return "write image: {flavour: auto}" + (f"; or {own}" if text.isidentifier() else "")
 
 
 def _as_list(text: str, choices: Sequence[str]) -> list[str]:

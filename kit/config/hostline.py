@@ -8,6 +8,7 @@ from kit.config.ansible import refuse_ansible
 from kit.config.hostaddress import LineError, checked_address, checked_internal, is_ip, refuse_brackets
 from kit.config.hostrange import RangeError, expand
 from kit.config.words import listed, near, plain, shown
+from kit.model.host import LOGIN_NAME
 
 KEYS = ("slots", "user", "port", "key", "name", "internal", "hca")
 
@@ -39,7 +40,6 @@ _OPTIONS_OF_SSH = {"-p": "port=", "-i": "key=", "-l": "user="}
 
 MOST_SLOTS = 4096
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 # NCCL_IB_HCA: prefixes of names with ports. = means exactly these names, and ^ all others.
 _HCA = re.compile(r"\^?=?[A-Za-z0-9_.-]{1,32}(:[0-9]{1,3})?(,[A-Za-z0-9_.-]{1,32}(:[0-9]{1,3})?){0,31}", re.ASCII)
 _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -137,11 +137,11 @@ def _entries(words: list[str], most: int) -> list[HostEntry]:
     if "port" in given:
         port = _whole("port", given["port"], 65535)
     user = given.get("user")
-    if user is not None and not _USER.fullmatch(user):
+    if user is not None and not LOGIN_NAME.fullmatch(user):
         raise LineError(
             f"{shown(user)} is not a login",
-            "write letters, digits, . _ and -, such as user=ubuntu; if the VM wants another login, leave it out here, "
-            "and write it as User into ~/.ssh/config",
+            r"write letters, digits, . _ -, and @ or \ of a domain, such as user=ubuntu; if the VM wants another, "
+            "leave it out here, and write it as User into ~/.ssh/config",
         )
     key = given.get("key")
     if key is not None and not key.isprintable():

@@ -11,6 +11,7 @@ import re
 from kit.config.kinds import GIVE_TO_A_SHELL, FieldError
 from kit.config.words import listed, near
 from kit.model import quantity
+from kit.model.host import LOGIN_NAME
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
 
@@ -24,7 +25,6 @@ _REGISTRY = re.compile(
     r"(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*",
     re.ASCII,
 )
-_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
@@ -38,9 +38,10 @@ def name(value: str) -> str:
 
 
 def login(value: str) -> str:
-    if not _LOGIN.fullmatch(value):
+    if not LOGIN_NAME.fullmatch(value):
         raise FieldError(
-            "is not a login: use letters, digits, . _ and - only; any other login belongs into ~/.ssh/config, as User"
+            r"is not a login: use letters, digits, . _ -, and @ or \ of a domain; any other login belongs into "
+            "~/.ssh/config, as User"
         )
     return value
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
+
+# A directory's login has its domain: ann@corp.example, or CORP\ann. ssh refuses other characters that a shell reads.
+LOGIN_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._@\\-]{0,126}[A-Za-z0-9._-])?", re.ASCII)
 
 
 class Host(Struct, frozen=True, kw_only=True):

@@ -462,6 +462,23 @@ def test_a_flag_of_kit_after_the_program_is_named(
     assert request.command[:2] == ("python", "x.py")
 
 
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["python", "x.py", "--np", "2"], "--np"),
+        (["python", "x.py", "--gpus-per-rank=1"], "--gpus-per-rank"),
+        (["python", "x.py", "--gpus", "2"], None),
+        (["--", "python", "x.py", "--np", "2"], None),
+    ],
+)
+def test_kit_local_names_a_flag_after_the_program_too(
+    words: list[str], flag: str | None, flows: Flows, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["local", *words], environ={}) == 7
+    err = capsys.readouterr().err
+    assert f"{flag} goes to your program" in err if flag else "your program" not in err
+
+
 def test_ranks_are_not_of_a_nodes_log(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "--nodes", "--rank", "1"], environ={}) == 2
     assert "are for the log of a run" in capsys.readouterr().err

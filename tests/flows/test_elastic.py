@@ -127,6 +127,21 @@ def test_a_host_that_was_dropped_by_mistake_stays(cluster: Cluster, elastic: str
     assert [place.get("leaving") for place in cluster.record(elastic)["places"]] == [None, None]
 
 
+def test_a_dropped_host_that_was_lost_does_not_come_back_while_it_is_cordoned(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kit refuses it before data sets and code go to other hosts, so it does not ask the head for that."""
+    (cluster.head.folder / "bin" / "kit-elastic.hold").touch()
+    file = cluster.head.runs / elastic / "record.json"
+    record = json.loads(file.read_text())
+    record["places"][1] |= {"leaving": True, "out": True}
+    file.write_text(json.dumps(record))
+    cordon(cluster.context(), "gpu2", why="slow")
+    monkeypatch.setattr(Door, "ask", lambda *_: pytest.fail("the head was asked"))
+    with pytest.raises(NotReadyError, match="gpu2 is cordoned: slow"):
+        add_hosts(cluster.context(), elastic, "gpu2")
+
+
 def test_a_host_that_stays_is_named_with_its_own_gpus(
     cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,16 @@ def change(run: store.Run, request: Mapping[str, Any], root: Optional[str] = Non
             return {"failed": "run %s is not elastic" % run.id}
         there = {place["node"] for place in record["places"]}
         new = [place for place in add if place["node"] not in there]
+        # A host that was dropped and has no rank any more would hold its slots, and get none while it is cordoned.
+        names = {place["node"] for place in add}
+        back = [
+            place["node"]
+            for place in record["places"]
+            if place["node"] in names and place.get("leaving") and place.get("out")
+        ]
+        cordoned = gate.cordoned_of(back, root or store.ROOT)
+        if cordoned:
+            return {"cordoned": cordoned}
         # Nobody knows when the run ends, so it would delay a run in line for whom these slots are reserved.
         against = gate.against({"places": new, "helpers": (), "policy": {}}, root or store.ROOT, now=False)
         if against is not None:

@@ -26,8 +26,7 @@ class Against(NamedTuple):
 def against(launch: Mapping[str, Any], root: str, *, now: bool) -> Optional[Against]:
     """Return what keeps the run from starting, or None. In `leases.starting`. `now`: it may delay the line."""
     hosts = [place["node"] for place in launch["places"]] + [helper["node"] for helper in launch["helpers"]]
-    cordons = line.cordons(root)
-    cordoned = {host: cordons[host] for host in hosts if host in cordons}
+    cordoned = cordoned_of(hosts, root)
     held = [] if launch["policy"].get("share") else leases.holders(launch["places"], root)
     first = None if now else reserved(root)
     if first is not None:
@@ -41,6 +40,12 @@ def against(launch: Mapping[str, Any], root: str, *, now: bool) -> Optional[Agai
         if not order.delays(taken, launch["policy"].get("timeout"), first, time.time()):
             first = None
     return Against(cordoned, held, first) if cordoned or held or first else None
+
+
+def cordoned_of(hosts: Iterable[str], root: str) -> Dict[str, Any]:
+    """Return the cordoned ones of these hosts, each with its cordon."""
+    cordons = line.cordons(root)
+    return {host: cordons[host] for host in hosts if host in cordons}
 
 
 def reserved(root: str) -> "Optional[order.Reservation]":

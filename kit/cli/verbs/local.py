@@ -20,11 +20,15 @@ from kit.cli.verbs.options import (
     X,
 )
 from kit.cli.verbs.outcome import job_ended
-from kit.cli.verbs.run import gpus_per_rank
+from kit.cli.verbs.run import gpus_per_rank, hint_at_flag
 from kit.cli.verbs.values import count, gpus
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
+
+_NP = Option(
+    flags=("-n", "-np", "--np"), value="N", kind=count, help="Start N ranks (default: slots in kit.yaml, or 1)"
+)
 
 
 def local(session: Session) -> int:
@@ -35,6 +39,8 @@ def local(session: Session) -> int:
 
     args = session.args
     check_command(args.command, verb="kit local")
+    # Many programs have a flag --gpus.
+    hint_at_flag(session, (_NP, *GPUS_PER_RANK))
     request = RunRequest(
         np=args.np,
         env=tuple(args.env),
@@ -60,12 +66,7 @@ VERBS = (
         group=WORK,
         command="rest",
         options=(
-            Option(
-                flags=("-n", "-np", "--np"),
-                value="N",
-                kind=count,
-                help="Start N ranks (default: slots in kit.yaml, or 1)",
-            ),
+            _NP,
             Option(
                 flags=("--gpus",),
                 value="WHICH",

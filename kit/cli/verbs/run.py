@@ -37,6 +37,7 @@ from kit.cli.verbs.values import count, words
 from kit.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import SimpleNamespace
 
     from kit.cli.session import Session
@@ -55,7 +56,7 @@ def run(session: Session) -> int:
 
     args = session.args
     check_command(args.command, verb="kit run")
-    _hint_at_flag(session)
+    hint_at_flag(session, _MISPLACED)
     in_line = turn(args)
     if args.tty:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
@@ -124,13 +125,13 @@ def _request(session: Session) -> RunRequest:
     )
 
 
-def _hint_at_flag(session: Session) -> None:
-    """Report a flag of kit that goes to the program, unless -- or the same flag before it shows that you mean that."""
+def hint_at_flag(session: Session, options: Iterable[Option]) -> None:
+    """Report one of these options that goes to the program, unless -- or the same flag before it shows intent."""
     from kit.config.command import flag_among
     from kit.events import Note
 
     args = session.args
-    unset = [option for option in _MISPLACED if getattr(args, option.dest) == option.default]
+    unset = [option for option in options if getattr(args, option.dest) == option.default]
     flag = flag_among(args.command, {flag for option in unset for flag in option.flags if len(flag) > 2})
     if flag is not None and not args.dashes:
         text = f"{flag} goes to your program, because it follows {args.command[0]}; kit's own flags go before that"

@@ -52,10 +52,12 @@ def warn_of_new_base(engine: Engine, spec: ClusterSpec, tag: str, *, reporter: R
     image, now = engine.image(tag), engine.image(base)
     if image is None or now is None or image.layers[: len(now.layers)] == now.layers:
         return
+    # kit down --images also removes the head's image, so a build there comes after it, as a part of kit deploy.
+    build = "" if engine.host else "kit image build --force, "
     reporter.report(
         Warned(
             text=f"{tag} was built on another {base} than {engine.host or 'this machine'} has now",
-            hint="to build it on the new one: kit image build --force, kit down --images, kit deploy; "
+            hint=f"to build it on the new one: {build}kit down --images, kit deploy; "
             "with another tag for each build of your base, kit deploy is enough",
         )
     )

@@ -113,11 +113,10 @@ def build_with(
     else:
         warn_of_new_base(engine, spec, wanted.tag, reporter=reporter)
     if before is not None and before.image_id != image.image_id:
-        push = f"kit image push {spec.registry}, " if spec.registry else ""
         reporter.report(
             Warned(
                 text=f"hosts that have {wanted.tag} keep the image that they have, because the tag is the same",
-                hint=f"to replace it there: {push}kit down --images, then kit deploy",
+                hint=f"to replace it there: {_replacing(engine, spec)}, then kit deploy",
             )
         )
     reporter.report(HostDone(host=task, text=f"{wanted.tag} ({'built' if built else 'unchanged'})"))
@@ -128,6 +127,16 @@ def build_with(
         built=built,
         seconds=time.monotonic() - start,
     )
+
+
+def _replacing(engine: Engine, spec: ClusterSpec) -> str:
+    """Return the commands before a deploy that gives all hosts the image that `engine` built again under its tag."""
+    if spec.registry:
+        return f"kit image push {spec.registry}, kit down --images"
+    if engine.host:
+        # That removes the new image from the head as well, and an engine may then build the old one from its cache.
+        return f"kit down --images (which also removes it from {engine.host}), kit image build --force"
+    return "kit down --images"
 
 
 def _check_architecture(engine: Engine, wanted: ImageContent) -> None:

@@ -87,7 +87,9 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
     # The head would refuse both, but only after data sets and code have gone to the hosts.
     if not isinstance(fields.get("elastic"), dict):
         raise _unchanged(door, record, f"run {record.id} is not elastic")
-    if cordoned := {node.name: door.cordons[node.name] for node in new if door.cordons and node.name in door.cordons}:
+    # Dropped hosts with ranks keep them if they come back. Without one, a cordoned host would hold slots for none.
+    empty = [*(node.name for node in new), *(str(place["node"]) for place in back if place.get("out"))]
+    if cordoned := {name: door.cordons[name] for name in empty if door.cordons and name in door.cordons}:
         raise past.refusal(len(cordoned), door, {"cordoned": cordoned})
     exclusive = cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE
     share = elastic.gpus_of_rank(fields)

@@ -66,6 +66,7 @@ _HINTS = (
     ),
     (r"E: (Failed to fetch|Unable to (fetch|locate))", "check that the engine's machine reaches a Debian mirror"),
 )
+_ADVICE = "→ "
 _ANY_HINT = "the lines above are the last of that step; fix what they name, and build again"
 
 
@@ -94,10 +95,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
         # The engine repeats the whole instruction in its error, and then says what happened.
         code = re.search(r"returned a non-zero code: (\d+)$", self.error or "")
         reason = f"exit code {code[1]}" if code else self.error
-        lines = "".join(f"\n  {line}" for line in self.lines)
+        # kit's own programs of a build end with what to do (images/layer/prepare).
+        advice = self.lines[-1].removeprefix(_ADVICE) if self.lines and self.lines[-1].startswith(_ADVICE) else None
+        lines = "".join(f"\n  {line}" for line in self.lines[: None if advice is None else -1])
         text = "\n".join((*self.lines, str(reason)))
         matches = ((re.search(pattern, text, re.IGNORECASE), hint) for pattern, hint in _HINTS)
-        hint = next((match.expand(hint) for match, hint in matches if match), _ANY_HINT)
+        hint = next((match.expand(hint) for match, hint in matches if match), advice or _ANY_HINT)
         return ImageError(f"the image cannot be built, {where}: {reason}{lines}", hint=hint, host=host)
 
 

@@ -131,7 +131,9 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
     if distrusted(text):
         return _key_error(login, text)
     if _REFUSED.search(text):
-        return login_refused_error(login, last.removeprefix(f"{login.user}@{login.address}: "))
+        # ssh doubles each backslash, as in CORP\ann.
+        user = (login.user or "").replace("\\", "\\\\")
+        return login_refused_error(login, last.removeprefix(f"{user}@{login.address}: "))
     if _UNRESOLVED.search(text):
         return unresolved_error(login)
     return no_connection_error(login, SILENT.format(CONNECT_TIMEOUT_S) if _SILENT.search(text) else last)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kit.config.hosts import MAX_HOSTS, parse_hosts, render_hosts
+from kit.config.yaml import load_spec
 from kit.errors import InputError, InputErrors
 from kit.model.host import Host
 
@@ -238,8 +239,9 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ),
         ("a@n user=b", 1, "the line has two logins, 'a' and 'b'", "user=b"),
         ("ro;ot@n", 1, "'ro;ot' is not a login", "user=ubuntu"),
-        ("n user=ann@corp.example.com", 1, "is not a login", "write it as User into ~/.ssh/config"),
-        ("ann@corp.example.com@n", 1, "'ann@corp.example.com' is not a login", "~/.ssh/config"),
+        ("n user=ann@", 1, "'ann@' is not a login", "write it as User into ~/.ssh/config"),
+        ("CORP\\@n", 1, "is not a login", "~/.ssh/config"),
+        ("n user=-oProxyCommand=x", 1, "is not a login", "~/.ssh/config"),
         ('n key="a', 1, "a quote is never closed", "close it"),
         ("n\n/* x", 2, "the comment that starts with /* has no end", "*/"),
         ("[gpus]", 1, "'[gpus]' is a group of an Ansible inventory", "delete this line"),
@@ -254,6 +256,12 @@ def test_a_bad_line_is_reported_with_what_to_write(text: str, line: int, message
     assert reported[0][0] == line
     assert message in reported[0][1]
     assert hint in reported[0][2]
+
+
+@pytest.mark.parametrize("user", ["ann@corp.example", "CORP\\ann", "a.b-c_d", "u"])
+def test_a_login_may_have_a_domain(user: str) -> None:
+    assert (one(f"10.0.0.1 user={user}").user, one(f"{user}@10.0.0.1").user) == (user, user)
+    assert load_spec(f"ssh: {{user: '{user}'}}", source="kit.yaml").ssh.user == user
 
 
 def test_ten_thousand_hosts_are_taken_and_one_more_is_not() -> None:

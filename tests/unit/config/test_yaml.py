@@ -117,6 +117,15 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("env: {1A: x}", 1, "env.1A: '1A' is not the name of a variable", "start with no digit"),
         ("image: cpu", 1, "image: 'cpu' is not KEY: VALUE lines, indented", "image: {flavour: cpu}"),
         ("image: none", 1, "image: 'none' is not KEY: VALUE lines, indented", "image: {flavour: auto}"),
+        *[
+            (
+                f"image: {name}",
+                1,
+                f"image: '{name}' is not KEY: VALUE lines",
+                f"write image: {{flavour: auto}}; or image: {{flavour: ssh-layer, base: {name}}}, which adds",
+            )
+            for name in ("ubuntu", "debian", "hvd")
+        ],
         (
             "image: team/hvd:latest",
             1,
@@ -161,7 +170,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image: {packages: ['a b']}", 1, "image.packages: 'a b' is not the name of a package", "[htop,"),
         ("image: {pip: [-r x]}", 1, "image.pip: '-r x' is not a Python requirement", "pandas"),
         ("ssh: {user: a b}", 1, "ssh.user: 'a b' is not a login", "user: ubuntu"),
-        ("ssh: {user: a@b}", 1, "any other login belongs into ~/.ssh/config, as User", "user: ubuntu"),
+        ("ssh: {user: a@}", 1, "any other login belongs into ~/.ssh/config, as User", "user: ubuntu"),
         ("network: 10.0.0.0", 1, "network: '10.0.0.0' is an address", "write 10.0.0.0/24"),
         ("network: 0.0.0.0/0", 1, "network: '0.0.0.0/0' holds every address", "10.0.0.0/16, or auto"),
         ("registry: team", 1, "registry: 'team' has no server before it", "docker.io/team"),

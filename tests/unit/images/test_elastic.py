@@ -162,6 +162,19 @@ def test_the_desk_adds_no_cordoned_host(living: Any, tmp_path: Path) -> None:
     assert living.record["places"] == [place(1), place(2)]
 
 
+def test_a_dropped_host_without_ranks_does_not_come_back_while_it_is_cordoned(living: Any, tmp_path: Path) -> None:
+    """It would hold its slots, and no rank would start there. A host whose ranks have not left keeps them."""
+    (tmp_path / ".queue").mkdir()
+    line.write_cordons({"gpu2": {"why": "slow"}}, str(tmp_path))
+    living.change_places([place(1), place(2, leaving=True, out=True)])
+    answer = desk.change(living, {"add": [place(2)], "drop": []}, str(tmp_path))
+    assert answer == {"cordoned": {"gpu2": {"why": "slow"}}}
+    assert living.record["places"] == [place(1), place(2, leaving=True, out=True)]
+    living.change_places([place(1), place(2, leaving=True)])
+    answer = desk.change(living, {"add": [place(2)], "drop": []}, str(tmp_path))
+    assert answer["changed"]["places"] == [place(1), place(2)]
+
+
 def test_the_desk_takes_no_slot_from_the_first_in_line(
     living: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

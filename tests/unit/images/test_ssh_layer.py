@@ -69,6 +69,7 @@ def test_a_base_with_dnf_gets_the_same_by_their_names_there(tmp_path: Path) -> N
     [
         ({"apt-get": None}, "the base has neither apt-get nor dnf, so kit cannot install sshd"),
         ({"python3": None}, "the base has no python3 in its PATH"),
+        ({"python3": None, "mpirun": None}, "the base has neither python3 nor mpirun in its PATH"),
         ({"python3": f"{BASE['python3']}; [ $1 != -c ]"}, "Python 3.5.2 is too old"),
         ({"ssh": "echo OpenSSH_7.6p1 Ubuntu-4ubuntu0.7, OpenSSL 1.0.2n >&2"}, "OpenSSH 7.6 is too old"),
         ({"mpirun": None}, "the base has no mpirun in its PATH"),

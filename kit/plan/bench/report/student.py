@@ -12,6 +12,9 @@ from statistics import NormalDist
 _NORMAL = NormalDist()
 # With more degrees of freedom than this, Student's t and the normal distribution agree to six digits.
 _NORMAL_FROM = 1e6
+_ROOT_2 = math.sqrt(2)
+# A share of the density that adds less than the last digit to a sum.
+_LEAST_DENSITY = 1e-20
 
 
 @lru_cache(maxsize=1024)
@@ -44,22 +47,30 @@ def power(shift: float, freedom: float, level: float = 0.01) -> float:
     P(|Z + shift| > t sqrt(W)) for a standard normal Z. The sum runs over log W in equal steps, where the density is
     smooth and falls fast to both sides, so few steps give eight digits.
     """
-    needed, half = quantile(freedom, level), freedom / 2
     if freedom > _NORMAL_FROM:
+        needed = quantile(freedom, level)
         return _NORMAL.cdf(shift - needed) + _NORMAL.cdf(-shift - needed)
+    # P(Z > bar - shift) + P(Z > bar + shift), each of which is erfc() / 2 of its bound over the root of 2.
+    erfc, moved = math.erfc, shift / _ROOT_2
+    chance = sum([weight * (erfc(bar - moved) + erfc(bar + moved)) for weight, bar in _grid(freedom, level)])
+    return min(chance, 1.0)
+
+
+@lru_cache(maxsize=256)
+def _grid(freedom: float, level: float) -> tuple[tuple[float, float], ...]:
+    """Return what the sum of `power` needs for any shift: the weight of each W, in sum 1/2, and t sqrt(W / 2)."""
+    needed, half = quantile(freedom, level), freedom / 2
     width = math.sqrt(2 / freedom)
     step = min(width, 1.0) / 8
     # The density of log W is exp(half * (u - exp(u))) over a constant. exp(-45) of it no longer counts.
     first, last = -45 / half - 10 * width, math.log1p(45 / half) + 10 * width
-    total = weight = 0.0
+    points: list[tuple[float, float]] = []
     u = first
     while u <= last:
-        density = math.exp(half * (u + 1 - math.exp(u)))
-        bar = needed * math.exp(u / 2)
-        total += density * (_NORMAL.cdf(shift - bar) + _NORMAL.cdf(-shift - bar))
-        weight += density
+        points.append((math.exp(half * (u + 1 - math.exp(u))), needed * math.exp(u / 2) / _ROOT_2))
         u += step
-    return total / weight
+    total = 2 * sum(density for density, _ in points)
+    return tuple((density / total, bar) for density, bar in points if density > _LEAST_DENSITY * total)
 
 
 def _two_tails(t: float, freedom: float) -> float:

@@ -235,6 +235,13 @@ def test_a_newer_image_under_the_name_of_a_base_is_named() -> None:
     assert len(warnings(LayeredEngine(kit_a="abcxy", team_1="abcxyz"))) == 1
 
 
+def test_on_the_head_the_old_image_goes_before_the_build() -> None:
+    head = LayeredEngine(kit_a="abcxy", team_1="abd")
+    head.host = "gpu1"
+    (warning,) = warnings(head)
+    assert "than gpu1 has now -> to build it on the new one: kit down --images, kit deploy; with another" in warning
+
+
 @pytest.mark.parametrize(
     ("engine", "name"),
     [

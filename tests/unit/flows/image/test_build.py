@@ -72,3 +72,23 @@ def test_an_image_that_is_there_but_has_an_older_base_is_kept_with_a_warning() -
         "to build it on the new one: kit image build --force, kit down --images, kit deploy; "
         "with another tag for each build of your base, kit deploy is enough"
     ]
+
+
+@pytest.mark.parametrize(
+    ("host", "commands"),
+    [
+        (None, "kit down --images, then kit deploy"),
+        # The new image goes from the head, too. So the build comes after it.
+        ("gpu1", "kit down --images (which also removes it from gpu1), kit image build --force, then kit deploy"),
+    ],
+)
+def test_an_image_that_is_built_again_says_how_it_reaches_all_hosts(host: str | None, commands: str) -> None:
+    class Present(FakeEngine):
+        def image(self, name: str) -> EngineImage | None:
+            return EngineImage(image_id="sha256:1", size_bytes=1, arch=self.arch)
+
+    engine, reporter = Present(), Remembering()
+    engine.host = host
+    assert build_with(engine, CPU, reporter=reporter, force=True).built  # type: ignore[arg-type]
+    hints = [event.hint for event in reporter.events if isinstance(event, Warned)]
+    assert hints == [f"to replace it there: {commands}"]

@@ -120,6 +120,15 @@ def test_what_pip_refuses_has_its_own_next_step(line: str, hint: str) -> None:
     assert hint in str(caught.value.hint)
 
 
+def test_what_a_program_of_the_build_advises_is_the_next_step() -> None:
+    output = "ssh-layer: the base has neither python3 nor mpirun in its PATH\n\u2192 use a base that has them\n"
+    api = Api([stream("Step 9/9 : RUN sh prepare\n"), stream(output), {"error": "returned a non-zero code: 1"}])
+    with pytest.raises(ImageError) as caught:
+        build(api)
+    assert caught.value.message.endswith("\n  ssh-layer: the base has neither python3 nor mpirun in its PATH")
+    assert caught.value.hint == "use a base that has them"
+
+
 def test_ctrl_c_removes_the_container_at_work() -> None:
     api = Api(
         [

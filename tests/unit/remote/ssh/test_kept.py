@@ -23,8 +23,12 @@ def login(tmp_path: Path) -> Login:
 
 @pytest.fixture(autouse=True)
 def another_process() -> Callable[[], None]:
-    sockets._state.cache_clear()
-    return sockets._state.cache_clear
+    def forget() -> None:
+        sockets._state.cache_clear()
+        sockets._config_state.cache_clear()
+
+    forget()
+    return forget
 
 
 def test_a_connection_is_found_again(login: Login, another_process: Callable[[], None]) -> None:
@@ -45,6 +49,36 @@ def test_a_vm_that_was_recreated_is_another_connection(login: Login, another_pro
     before = kept(login, Path("/r")).socket
     another_process()
     Path(str(login.known_hosts)).write_text("10.0.0.4 ssh-ed25519 BBBB\n")
+    assert kept(login, Path("/r")).socket != before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Include sites/*.conf",
+        "Host gpu4\n  include = ~/.ssh/none ~/.ssh/sites/a.conf # mine",
+        'INCLUDE "{home}/.ssh/my site.conf"',
+        "Include via",
+    ],
+)
+def test_an_included_file_that_changes_is_another_connection(
+    line: str, login: Login, another_process: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its HostName or ProxyJump may lead elsewhere now."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".ssh"
+    (folder / "sites").mkdir(parents=True)
+    (folder / "config").write_text(f"{line.format(home=tmp_path)}\n")
+    (folder / "via").write_text("Include via sites/*\n")
+    files = (folder / "sites" / "a.conf", folder / "my site.conf")
+    for file in files:
+        file.write_text("Host gpu4\n  HostName 10.0.0.4\n")
+    before = kept(login, Path("/r")).socket
+    another_process()
+    assert kept(login, Path("/r")).socket == before
+    another_process()
+    for file in files:
+        file.write_text("Host gpu4\n  HostName 10.0.0.5\n")
     assert kept(login, Path("/r")).socket != before
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from kit.model.host import Login
 from kit.model.values import replace
 from kit.remote.cluster.keys import make_key
-from kit.remote.ssh.openssh import openssh_argv, terminal_argv
+from kit.remote.ssh.openssh import by_hand, openssh_argv, terminal_argv
 from kit.remote.ssh.stream import errors_of
 
 GPU4 = Login(host="g", address="gpu4", user=None, port=None, key=None, known_hosts=None)
@@ -31,6 +34,15 @@ def test_what_the_login_says(tmp_path: Path) -> None:
     assert (options["hostname"], options["user"], options["port"]) == ("10.0.0.4", "ubuntu", "2222")
     assert (options["identityfile"], options["identitiesonly"]) == (str(key), "yes")
     assert (options["userknownhostsfile"], options["globalknownhostsfile"]) == ("/k/kh", "/dev/null")
+
+
+@pytest.mark.parametrize("user", ["ann@corp.example", "CORP\\ann"])
+def test_a_login_of_a_domain(user: str) -> None:
+    login = Login(host="g", address="10.0.0.4", user=user, port=None, key=None, known_hosts=None)
+    options = options_of(openssh_argv(login))
+    assert (options["hostname"], options["user"]) == ("10.0.0.4", user)
+    typed = options_of(shlex.split(by_hand(login)))
+    assert (typed["hostname"], typed["user"]) == ("10.0.0.4", user)
 
 
 def test_it_never_asks_never_trusts_and_never_stays() -> None:

@@ -372,4 +372,7 @@ def test_a_refused_login_is_a_separate_error() -> None:
     assert not isinstance(
         no_session(LOGIN, "ssh: connect to host 10.0.0.1 port 22: No route to host"), LoginRefusedError
     )
+    domain = replace(LOGIN, user="CORP\\ann")
+    refused = no_session(domain, r"CORP\\ann@10.0.0.1: Permission denied (publickey).")
+    assert refused.message == r"CORP\ann@10.0.0.1 refused the login: Permission denied (publickey)."
     assert no_session(LOGIN, "").message == "no SSH connection to 10.0.0.1: exit 255"
