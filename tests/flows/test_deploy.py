@@ -23,7 +23,7 @@ from kit.remote.ship.result import Shipped
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
-from tests.fakes.vm import Fault
+from tests.fakes.vm import Fault, listed
 
 WEB = {"web": {"from": "s3://corpus/web", "to": "/data/web"}}
 STAGED = "/opt/kit/.data/lab/web/staged.json"
@@ -384,6 +384,12 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
         deploy(fleet.context(reporter, env={"A": "1"}))
     assert "20261121-101500-3fa2 is active" in caught.value.message
     assert "--force" in str(caught.value.hint)
+    fleet["gpu1"].living.append("20261121-101500-4fa2")
+    fleet["gpu1"].runs = listed(({"id": "20261121-101500-3fa2", "by": "anna@laptop"}, None), live=True)
+    with pytest.raises(NotReadyError) as caught:
+        deploy(fleet.context(reporter, env={"A": "1"}))
+    runs = "the runs 20261121-101500-3fa2 of anna@laptop, 20261121-101500-4fa2 are active"
+    assert caught.value.message == f"{runs}, and this deploy would end them; nothing was changed"
     assert fleet.changes == {}
     assert deploy(fleet.context(reporter, env={"A": "1"}), dry_run=True).plan.rounds
     assert fleet.changes == {}
