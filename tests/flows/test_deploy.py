@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -372,6 +373,25 @@ def test_a_record_that_cannot_be_read_is_rewritten(fleet: Fleet, reporter: Remem
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3", "gpu4"]))
     assert fleet["gpu1"].files["/opt/kit/lab/cluster.json"] == good
     assert reporter.warnings == []
+
+
+def test_a_deploy_names_the_settings_of_another_person_that_it_replaces(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.flows.cluster.change.operator", lambda: "anna@laptop")
+    deploy(fleet.context(reporter, env={"A": "1"}))
+    notes = [event.text for event in reporter.events if isinstance(event, Note)]
+    assert not [text for text in notes if "differs" in text]
+    deploy(fleet.context(reporter, shm_size="2gb"), dry_run=True)
+    (text,) = [event.text for event in reporter.events if isinstance(event, Note) and "differs" in event.text]
+    assert re.fullmatch(
+        r"kit.yaml differs from the last deploy, by anna@laptop at \S+Z \(deployed → now\): .*env.A: removed.*", text
+    )
+    # Who it was is not needed.
+    fleet["gpu1"].audits.clear()
+    deploy(fleet.context(reporter, shm_size="2gb"))
+    text = [event.text for event in reporter.events if isinstance(event, Note) and "differs" in event.text][-1]
+    assert text.startswith("kit.yaml differs from the last deploy (deployed → now): ")
 
 
 def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> None:
