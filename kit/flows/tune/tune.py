@@ -56,8 +56,8 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     with_horovod = has_horovod(frameworks)
     nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
-    if living and not with_horovod and len(ranking) > 1:
-        # Nothing else would refuse: only all-reduces need slots.
+    if living and len(ranking) > 1:
+        # All-reduces would be refused for their slots, but only after TCP has filled the links of other people's runs.
         raise _disturbed(with_owners(context, living))
     machines = _machines(context, nodes)
     perf = Perf(context=context, run=run, end=start + request.minutes * 60, nodes=ranking, now=request.now)
