@@ -48,9 +48,10 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
         for run in value.runs
     ]
     header: tuple[str, ...] = ("RUN", "STATE", "NP", "HOSTS", "ARRAY", "BY", "AGE", "TOOK", "COMMAND")
-    if not any(run.array for run in (*value.waiting, *value.runs)):
+    listed: list[RunRecord | WaitingRun] = [*value.waiting, *value.runs]
+    if not any(run.array for run in listed):
         rows, header = _without("ARRAY", rows, header)
-    if len({run.by for run in (*value.waiting, *value.runs)}) == 1:
+    if len({run.by for run in listed}) == 1:
         # All runs are of one person.
         rows, header = _without("BY", rows, header)
     # A narrow terminal shows no age: the id has the time of the start, or that of joining the line.
