@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from kit.remote.ship.result import Shipped
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
-from tests.fakes.vm import Fault
+from tests.fakes.vm import Fault, listed
 
 WEB = {"web": {"from": "s3://corpus/web", "to": "/data/web"}}
 STAGED = "/opt/kit/.data/lab/web/staged.json"
@@ -374,6 +375,25 @@ def test_a_record_that_cannot_be_read_is_rewritten(fleet: Fleet, reporter: Remem
     assert reporter.warnings == []
 
 
+def test_a_deploy_names_the_settings_of_another_person_that_it_replaces(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kit.flows.cluster.change.operator", lambda: "anna@laptop")
+    deploy(fleet.context(reporter, env={"A": "1"}))
+    notes = [event.text for event in reporter.events if isinstance(event, Note)]
+    assert not [text for text in notes if "differs" in text]
+    deploy(fleet.context(reporter, shm_size="2gb"), dry_run=True)
+    (text,) = [event.text for event in reporter.events if isinstance(event, Note) and "differs" in event.text]
+    assert re.fullmatch(
+        r"kit.yaml differs from the last deploy, by anna@laptop at \S+Z \(deployed → now\): .*env.A: removed.*", text
+    )
+    # Who it was is not needed.
+    fleet["gpu1"].audits.clear()
+    deploy(fleet.context(reporter, shm_size="2gb"))
+    text = [event.text for event in reporter.events if isinstance(event, Note) and "differs" in event.text][-1]
+    assert text.startswith("kit.yaml differs from the last deploy (deployed → now): ")
+
+
 def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     fleet.forget_changes()
@@ -384,6 +404,12 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
         deploy(fleet.context(reporter, env={"A": "1"}))
     assert "20261121-101500-3fa2 is active" in caught.value.message
     assert "--force" in str(caught.value.hint)
+    fleet["gpu1"].living.append("20261121-101500-4fa2")
+    fleet["gpu1"].runs = listed(({"id": "20261121-101500-3fa2", "by": "anna@laptop"}, None), live=True)
+    with pytest.raises(NotReadyError) as caught:
+        deploy(fleet.context(reporter, env={"A": "1"}))
+    runs = "the runs 20261121-101500-3fa2 of anna@laptop, 20261121-101500-4fa2 are active"
+    assert caught.value.message == f"{runs}, and this deploy would end them; nothing was changed"
     assert fleet.changes == {}
     assert deploy(fleet.context(reporter, env={"A": "1"}), dry_run=True).plan.rounds
     assert fleet.changes == {}

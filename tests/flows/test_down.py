@@ -18,6 +18,7 @@ from kit.model.run import RunRecord
 from kit.remote.results import far
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
+from tests.fakes.vm import listed
 
 
 def raising(error: Exception) -> Callable[..., Any]:
@@ -53,6 +54,19 @@ def test_a_head_that_answers_otherwise_stops_down(
     assert fleet["gpu1"].locks == {}
     down(fleet.context(reporter), force=True)
     assert deployed(fleet) == []
+
+
+def test_an_active_run_is_spared_and_has_its_owner(fleet: Fleet, reporter: Remembering) -> None:
+    run = "20261121-101500-3fa2"
+    # The head of the last deploy need not be the first host of this hosts file.
+    fleet["gpu2"].runs = listed(({"id": run, "by": "anna@laptop"}, None), live=True)
+    context = fleet.context(reporter)
+    with pytest.raises(NotReadyError) as caught:
+        flow.spare_runs(context, [run], [context.host("gpu2")])
+    text = f"the run {run} of anna@laptop is active, and kit down would end it; nothing was removed"
+    assert caught.value.message == text
+    with pytest.raises(NotReadyError, match=f"^the run {run} is active"):
+        flow.spare_runs(context, [run])
 
 
 def test_an_unknown_line_stops_down(fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -469,6 +469,19 @@ def test_stop(cluster: Cluster) -> None:
     cluster.head.nothing_left()
 
 
+def test_stop_without_an_id_spares_the_run_of_somebody_else(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = detached(cluster, np=1).plan.run_id
+    monkeypatch.setattr("kit.flows.run.ready.operator", lambda: "anna@laptop")
+    theirs = detached(cluster, np=1).plan.run_id
+    with pytest.raises(NotReadyError, match=f"^anna@laptop started the latest run, {theirs}") as caught:
+        stop(cluster.context(), None, grace_s=0.0)
+    assert caught.value.hint == f"to stop it, name it: kit stop {theirs}; your latest run: kit stop {mine}"
+    assert stop(cluster.context(), theirs, grace_s=0.0).id == theirs
+    # Now the latest one is yours.
+    assert stop(cluster.context(), None, grace_s=0.0).id == mine
+    cluster.head.nothing_left()
+
+
 @pytest.mark.parametrize("verb", [wait, lambda context, word: stop(context, word, grace_s=None)])
 def test_a_run_that_there_is_not(cluster: Cluster, verb: Callable[[Context, str | None], object]) -> None:
     with pytest.raises(NotReadyError, match="has had no run yet"):

@@ -582,9 +582,13 @@ def test_an_image_without_horovod_gets_only_what_pytorch_uses(bed: Bed, perf: Pe
     assert "Run kit deploy, which moves it to 10.1.0.0/24." in text(faster)
 
 
-@pytest.mark.usefixtures("pytorch")
-def test_no_network_is_measured_beside_a_run(bed: Bed, perf: Perf) -> None:
-    """Where nothing needs slots, no other check would refuse."""
+@pytest.mark.parametrize("horovod", [True, False])
+def test_no_network_is_measured_beside_a_run(
+    bed: Bed, perf: Perf, request: pytest.FixtureRequest, horovod: bool
+) -> None:
+    """An all-reduce would be refused for its slots, but only after TCP has filled the links of that run."""
+    if not horovod:
+        request.getfixturevalue("pytorch")
     bed.fleet["gpu1"].living = ["20260101-000000-aaaa"]
     wires = Wires(net0=118e6, net1=11.9e6)
     with pytest.raises(NotReadyError, match=r"the run 20260101-000000-aaaa is active, .*; nothing was measured"):

@@ -26,6 +26,7 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
             run.np,
             f"{len(run.counts)} of {hosts(run.hosts)}",
             member(run),
+            run.by,
             span(now - run.queued),
             "",
             cut(" ".join(shlex.join(run.command).split()), 40),
@@ -39,20 +40,32 @@ def runs(value: RunsResult, *, width: int | None = None) -> str:
             f"{run.np}+{len(run.roles)}" if run.roles else run.np,
             hosts([place.node for place in run.places]),
             member(run),
+            run.by,
             span(now - run.started),
             span((run.ended or now) - run.started) if run.state != "lost" else "",
             cut(" ".join(shlex.join(run.command).split()), 40),
         )
         for run in value.runs
     ]
-    header: tuple[str, ...] = ("RUN", "STATE", "NP", "HOSTS", "ARRAY", "AGE", "TOOK", "COMMAND")
-    at = header.index("ARRAY")
-    if not any(row[at] for row in rows):
-        rows, header = [(*row[:at], *row[at + 1 :]) for row in rows], (*header[:at], *header[at + 1 :])
+    header: tuple[str, ...] = ("RUN", "STATE", "NP", "HOSTS", "ARRAY", "BY", "AGE", "TOOK", "COMMAND")
+    listed: list[RunRecord | WaitingRun] = [*value.waiting, *value.runs]
+    if not any(run.array for run in listed):
+        rows, header = _without("ARRAY", rows, header)
+    if len({run.by for run in listed}) == 1:
+        # All runs are of one person.
+        rows, header = _without("BY", rows, header)
     # A narrow terminal shows no age: the id has the time of the start, or that of joining the line.
     return table(
-        rows, header, width=width, flexible=("COMMAND", "HOSTS"), drop=("AGE", "TOOK", "ARRAY", "COMMAND", "NP")
+        rows, header, width=width, flexible=("COMMAND", "HOSTS", "BY"), drop=("AGE", "TOOK", "ARRAY", "COMMAND", "NP")
     )
+
+
+def _without(
+    name: str, rows: list[tuple[object, ...]], header: tuple[str, ...]
+) -> tuple[list[tuple[object, ...]], tuple[str, ...]]:
+    """Return the rows and the header without the column of this name."""
+    at = header.index(name)
+    return [(*row[:at], *row[at + 1 :]) for row in rows], (*header[:at], *header[at + 1 :])
 
 
 def member(run: RunRecord | WaitingRun) -> str:

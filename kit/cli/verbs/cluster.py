@@ -99,7 +99,9 @@ def down(session: Session) -> int:
         session.terminal.tell(text.down_preview(before, width=session.told_width))
         return 0
     if not args.force:
-        spare_runs(state.living)
+        # The head of the last deploy may be another host than the first of this hosts file.
+        heads = [context.host(name) for name, runs in state.folders.items() if any(run.live for run in runs)]
+        spare_runs(context, state.living, heads)
         if unknown := state.failures.get(context.inventory.head.name):
             spare_unknown(unknown)
     session.terminal.tell(text.down_preview(before, width=session.told_width))

@@ -190,8 +190,9 @@ VERBS = (
             ),
             *CLUSTER,
         ),
-        notes="kit ps shows ranks that somebody started with mpirun in a shell of the head as by-hand-NUMBER. "
-        "kit stop by-hand ends all of them.",
+        notes="Without an id, kit stops the latest active run if you started it: user@machine of kit runs show is "
+        "yours. To stop another person's run, give its id. kit ps shows ranks that somebody started with mpirun in a "
+        "shell of the head as by-hand-NUMBER. kit stop by-hand ends all of them.",
         examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m", "kit stop by-hand"),
         exits=FAILED,
     ),

@@ -15,6 +15,7 @@ from kit.flows.bench import facts
 from kit.flows.bench.facts import Survey
 from kit.flows.bench.launch import Launched, launch
 from kit.flows.context import Context
+from kit.flows.run.listing import with_owners
 from kit.model import names
 from kit.model.bench import META, SAMPLES, Case, Sample, Session
 from kit.model.failures import alike
@@ -90,7 +91,7 @@ def bench(
     survey = facts.look(context)
     if survey.living and not request.force:
         raise NotReadyError(
-            f"other runs are active and would distort the figures: {', '.join(survey.living)}",
+            "other runs are active and would distort the figures: " + ", ".join(with_owners(context, survey.living)),
             hint=f"wait for them (kit wait {survey.living[0]}), or use --force, which marks the samples as disturbed",
         )
     if path is None:

@@ -8,16 +8,23 @@ from contextlib import closing
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.cluster import lines
+from kit.flows.cluster.drift import differences
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.changes import HostChange
+from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
+from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
+from kit.plan.cluster import drift
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
+from kit.remote.cluster import audit
 from kit.remote.cluster.observe import observe
 
+# Of the audit: the last deploy is among them, unless many runs were removed since.
+_MOST_ENTRIES = 100
 REMOVE = "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
 
 
@@ -30,17 +37,37 @@ def record_of(facts: HostFacts) -> ClusterRecord | None:
 
 
 def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[HostChange, ...]:
-    """Report, and return, what the hosts file changes for the cluster that the last deploy recorded."""
+    """Report, and return, what the hosts file changes for the cluster that the last deploy recorded.
+
+    Report also which settings of that deploy kit.yaml replaces, and whose deploy it was: two people may have two files.
+    """
     head = next((facts for facts in observed if facts.record is not None), None)
     record = record_of(head) if head is not None else None
     if head is None or record is None:
         return ()
+    if differing := differences(record.settings, context.spec):
+        context.reporter.report(Note(text=drift.replaced(differing, _last_deploy(context, head.host))))
     nodes, _ = nodes_of(observed, context.spec)
     changes = host_changes(record, observed, nodes, complete=complete_deploy(head))
     for change in changes:
         warns = change.hint is not None
         context.reporter.report(Warned(text=change.text, hint=change.hint) if warns else Note(text=change.text))
     return changes
+
+
+def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
+    """Return the last deploy in the audit of this head, also one that failed: its settings may be there.
+
+    Return None if there is none, or if kit cannot read the audit.
+    """
+    try:
+        with closing(context.connect(head)) as transport:
+            entries = audit.last(transport, names.audit_file(context.spec.name), _MOST_ENTRIES)
+    except Interrupted:
+        raise
+    except KitError:
+        return None
+    return next((entry for entry in reversed(entries) if entry.verb == "deploy"), None)
 
 
 def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:

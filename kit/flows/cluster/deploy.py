@@ -14,6 +14,7 @@ from kit.flows.cluster.drift import requirements_digest
 from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
 from kit.model import names
+from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, ComposeUp, Plan, Round, Step
@@ -29,6 +30,7 @@ from kit.plan.cluster.foreign import foreign_problems
 from kit.plan.cluster.gpus import too_few
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.supply import Image, differing
+from kit.plan.run.owners import active
 from kit.plan.swarm import checks as swarm_checks
 from kit.remote.cluster.observe import living_runs
 
@@ -135,7 +137,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     digest = requirements_digest(spec)
     plan = plans.deploy_plan(spec, observed, nodes, image, keys, requirements=digest, plugin=plugin)
     if not dry_run and not force:
-        _spare_runs(plan, observed)
+        _spare_runs(context, plan, observed)
         lines.spare_line(observed)
     elif dry_run:
         for old in (old for old in lines.left_lines(observed) if old.waiting):
@@ -144,23 +146,23 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     return plan
 
 
-def _spare_runs(plan: Plan, observed: Sequence[HostFacts]) -> None:
+def _spare_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
     """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run."""
     living = {run for facts in observed for run in facts.living}
     if living and _ends_nodes(list(plan.steps()), plan.cluster, observed):
-        raise _ends(living, "nothing was changed")
+        raise _ends(context, living, observed, "nothing was changed")
 
 
 def _spare_new_runs(context: Context, observed: Sequence[HostFacts]) -> None:
     """Raise NotReadyError if a run has begun since the look. The image may have been on its way for minutes."""
     living: set[str] = set()
     # Only heads have runs: this one, and an earlier one.
-    for head in (facts.host for facts in observed if facts.record is not None):
+    for head in _heads(observed):
         # One that cannot be reached fails in the round that is about to begin.
         with suppress(UnreachableError), closing(context.connect(head)) as transport:
             living |= set(living_runs(transport, folder=names.folder(context.spec.name)))
     if living:
-        raise _ends(living, "no container was changed")
+        raise _ends(context, living, observed, "no container was changed")
 
 
 def _ends_nodes(steps: Sequence[tuple[str, Step]], cluster: str, observed: Sequence[HostFacts]) -> bool:
@@ -174,9 +176,17 @@ def _ends_nodes(steps: Sequence[tuple[str, Step]], cluster: str, observed: Seque
     return bool(touched - stopped or leavers(steps, observed[0]))
 
 
-def _ends(living: Iterable[str], changed: str) -> NotReadyError:
+def _heads(observed: Sequence[HostFacts]) -> list[Host]:
+    return [facts.host for facts in observed if facts.record is not None]
+
+
+def _ends(context: Context, living: Iterable[str], observed: Sequence[HostFacts], changed: str) -> NotReadyError:
+    from kit.flows.run.listing import with_owners  # noqa: PLC0415  (only for this error)
+
+    runs = with_owners(context, living, _heads(observed))
+    ends = ", and this deploy would end it" if len(runs) == 1 else ", and this deploy would end them"
     return NotReadyError(
-        f"the run {', '.join(sorted(living))} is active, and this deploy would end it; {changed}",
+        f"{active(runs)}{ends}; {changed}",
         hint="wait for it (kit wait), stop it (kit stop), or end it by: kit deploy --force",
     )
 

@@ -10,13 +10,15 @@ from kit.events import Warned
 from kit.flows.cluster.change import changing
 from kit.flows.context import Context
 from kit.flows.image.content import tag_of
-from kit.flows.run.listing import listing
+from kit.flows.run.listing import listing, with_owners
+from kit.model.host import Host
 from kit.model.plan import Plan
 from kit.model.result import DownPreview, DownResult
 from kit.model.results import RunSize, Survey
 from kit.plan.cluster.down import down_plan
 from kit.plan.flavour import candidates
 from kit.plan.run import folders
+from kit.plan.run.owners import active
 from kit.remote.cluster.execute import execute
 from kit.remote.results import far
 from kit.remote.ssh.fanout import Outcome
@@ -38,11 +40,12 @@ def preview(cluster: str, survey: Survey, *, purge: bool) -> DownPreview:
     return DownPreview(cluster=cluster, keeps=keeps, deletes=deletes, keeps_homes=not purge, unknown=unknown)
 
 
-def spare_runs(living: Sequence[str]) -> None:
-    """Raise NotReadyError if a run is active: removing its containers would end it."""
+def spare_runs(context: Context, living: Sequence[str], heads: Sequence[Host] = ()) -> None:
+    """Raise NotReadyError if a run is active: removing its containers would end it. `heads` have its record."""
     if living:
+        ends = ", and kit down would end it" if len(living) == 1 else ", and kit down would end them"
         raise NotReadyError(
-            f"the run {', '.join(living)} is active, and kit down would end it; nothing was removed",
+            f"{active(with_owners(context, living, heads))}{ends}; nothing was removed",
             hint="wait for it (kit wait), stop it (kit stop), or end it by: kit down --force",
         )
 
@@ -93,7 +96,7 @@ def down(
     with changing(context, "down", needs_lock=False) as change:
         if not force:
             # A run may have begun since the user was asked.
-            spare_runs(_living(context))
+            spare_runs(context, _living(context))
             spare_line(_waiting(context))
         change.what = f"{len(plan.hosts)} hosts" + (", with what runs made" if purge else "")
         lines: dict[str, list[str]] = {}

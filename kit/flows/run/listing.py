@@ -13,12 +13,14 @@ from kit.events import Warned
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, decode
+from kit.model.host import Host
 from kit.model.names import LATEST
 from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
 from kit.model.text import plural
 from kit.plan.queue import answers
+from kit.plan.run.owners import named
 from kit.plan.run.records import diff_fields, diff_of, find, several, shared_checkpoints, stored_record
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
@@ -183,6 +185,18 @@ def read_list(answer: bytes) -> RunList:
 def parse(text: str) -> list[RunRecord]:
     """Return the runs in the output of runs.py. Raises OddAnswer."""
     return [record for record, _ in read_list(text.encode()).stored]
+
+
+def with_owners(context: Context, ids: Iterable[str], heads: Sequence[Host] = ()) -> list[str]:
+    """Return these runs in the order of their ids, each with user@machine of the person who started it.
+
+    `heads` are the hosts that have their records (default: the head). Return the id alone if kit cannot read who it is.
+    """
+    owners: dict[str, str] = {}
+    for head in heads or (context.inventory.head,):
+        with suppress(KitError), closing(context.connect(head)) as transport:
+            owners |= {run.id: run.by for run, _ in stored_runs(context, transport)}
+    return [named(run, owners.get(run, "")) for run in sorted(ids)]
 
 
 def runs_folder(context: Context) -> str:

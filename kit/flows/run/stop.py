@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from kit.events import Silent
 from kit.flows.context import Context
-from kit.flows.run.answers import outcome, run_of
+from kit.flows.run.answers import outcome, run_of, runs_of
 from kit.flows.run.attach import open_door
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import unknown_run
-from kit.model.run import RunRecord
+from kit.model.run import BY_HAND, RunRecord
+from kit.plan.run import owners
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door
 
@@ -18,12 +19,14 @@ GRACE_S = 10.0
 def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door | None = None) -> RunRecord:
     """End a run, and wait until its supervisor has checked every host. A run that has ended stays unchanged.
 
-    `door` is one that is already connecting (kit.flows.run.dial).
+    `door` is one that is already connecting (kit.flows.run.dial). Without an id, raises NotReadyError if somebody else
+    started the latest run.
     """
     door = open_door(context, door)
     grace = GRACE_S if grace_s is None else grace_s
     by = operator()
     try:
+        run = run or _own_latest(door, by)
         door.send({"op": "stop", "id": run or "", "why": f"stopped by {by}", "grace": grace, "by": by, "line": True})
         waits = True
         try:
@@ -51,3 +54,10 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
     finally:
         door.close()
     return outcome(door.host, record, ending)
+
+
+def _own_latest(door: Door, by: str) -> str | None:
+    """Return the id of the latest active run, which this person started. Return None if no run is active."""
+    # kit stop by-hand ends those that somebody started in the head's shell.
+    living = [run for run in runs_of(door.host, list(door.living)) if not BY_HAND.fullmatch(run.id)]
+    return owners.latest_of(living, by).id if living else None

@@ -12,6 +12,7 @@ from typing import Any
 from kit.errors import InputError, KitError, NotReadyError
 from kit.events import HostDone, Phase
 from kit.flows.context import Context
+from kit.flows.run.listing import with_owners
 from kit.flows.run.run import run
 from kit.flows.tune.file import TunedFile
 from kit.flows.tune.measure import TASK, Perf, Run, WireRates, curve_of, halves, other_wires, try_all, wire_rate
@@ -22,6 +23,7 @@ from kit.model.values import replace
 from kit.plan.bench.cases import frameworks_of, has_horovod, usable_gpus
 from kit.plan.cluster import record
 from kit.plan.flavour import OPEN, flavour_of
+from kit.plan.run.owners import active
 from kit.plan.tune import candidates as rules
 from kit.plan.tune import horovod
 from kit.plan.tune import network as networks
@@ -56,8 +58,9 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
     if living and len(ranking) > 1:
-        # Only all-reduces need slots, and a run slows down the network that it uses: another one would seem faster.
-        raise _disturbed(living)
+        # Only all-reduces need slots. TCP would fill the links of other people's runs, and a run slows down the network
+        # that it uses: another one would seem faster.
+        raise _disturbed(with_owners(context, living))
     machines = _machines(context, nodes)
     perf = Perf(context=context, run=run, start=start, minutes=request.minutes, nodes=ranking, now=request.now)
     tcp = wire_rate(context, ranking, wire)
@@ -207,9 +210,9 @@ def _flavour(context: Context, cluster: ClusterRecord) -> str:
     return flavour_of(cluster.image) if flavour in OPEN else flavour
 
 
-def _disturbed(living: Sequence[str]) -> NotReadyError:
+def _disturbed(runs: Sequence[str]) -> NotReadyError:
     return NotReadyError(
-        f"the run {', '.join(living)} is active, and kit tune measures the network that it uses; nothing was measured",
+        f"{active(runs)}, and kit tune measures the network that runs use; nothing was measured",
         hint="wait for it (kit wait), or stop it (kit stop)",
     )
 

@@ -161,7 +161,8 @@ def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | 
     whose = f" by the cluster {', '.join(others)}" if others else ""
     return StepError(
         f"port {spec.ssh_port} is taken{whose} ({', '.join(sorted(taken))})",
-        hint="set another ssh_port: in kit.yaml" + (f", or take that cluster down ({others[0]})" if others else ""),
+        hint="set another ssh_port: in kit.yaml"
+        + (f", or use that cluster (name: {others[0]}), or take it down" if others else ""),
         host=facts.host.name,
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kit.errors import NotReadyError
+from kit.model.lock import AuditEntry
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict
 from kit.plan.cluster import data
@@ -65,11 +66,21 @@ def differences(deployed: Mapping[str, Any], spec: ClusterSpec, *, requirements:
 
 def refusal(differing: tuple[str, ...]) -> NotReadyError:
     """Return the error of a run whose kit.yaml is not what is deployed."""
-    shown = "; ".join(differing[:_MOST]) + (f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else "")
     return NotReadyError(
-        f"kit.yaml differs from what is deployed (deployed → now): {shown}",
+        f"kit.yaml differs from what is deployed (deployed → now): {shown(differing)}",
         hint="run: kit deploy; or use the cluster as it was deployed: add --as-deployed to your kit run",
     )
+
+
+def shown(differing: tuple[str, ...]) -> str:
+    """Return the first differences in words."""
+    return "; ".join(differing[:_MOST]) + (f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else "")
+
+
+def replaced(differing: tuple[str, ...], last: AuditEntry | None) -> str:
+    """Return what a deploy says before it replaces settings. `last` is the deploy that wrote them, if it is known."""
+    whose = f", by {last.who} at {last.time}" if last else ""
+    return f"kit.yaml differs from the last deploy{whose} (deployed → now): {shown(differing)}"
 
 
 def _differences(deployed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from kit.model.run import Place, RunRecord
 from kit.model.text import plural
 from kit.model.values import replace
 from kit.plan.run import gpus
+from kit.plan.run.owners import named
 from kit.plan.run.ranks import place
 
 
@@ -137,7 +138,7 @@ def needed(np: int) -> str:
 
 def taken(np: int, holders: Sequence[RunRecord]) -> NotReadyError:
     """Return the error that names the runs that hold the slots."""
-    runs = "; ".join(f"{run.id}{f' of {run.by}' if run.by else ''}, {plural(run.np, 'rank')}" for run in holders[:3])
+    runs = "; ".join(f"{named(run.id, run.by)}, {plural(run.np, 'rank')}" for run in holders[:3])
     more = f"; and {len(holders) - 3} more" if len(holders) > 3 else ""
     return NotReadyError(
         f"{needed(np)}, but other runs hold them: {runs}{more}",

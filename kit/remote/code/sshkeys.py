@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from kit.remote.code.environment import environment
 from kit.remote.code.guard import FAILURE, Guard
+from kit.remote.machine.home import expanded
 from kit.remote.ship.porter.git import SshAddress
 
 _LIMIT_S = 20
@@ -74,7 +75,7 @@ def _host_keys(name: str, config: dict[str, list[str]]) -> list[str]:
         file for key in ("userknownhostsfile", "globalknownhostsfile") for file in config.get(key, [""])[0].split()
     ]
     for file in files:
-        for line in _printed("ssh-keygen", "-F", name, "-f", str(Path(file).expanduser())).splitlines():
+        for line in _printed("ssh-keygen", "-F", name, "-f", str(expanded(file))).splitlines():
             words = line.split()
             marker = words.pop(0) if line.startswith("@") else ""
             if line.startswith("#") or len(words) < 3 or marker == "@cert-authority":
@@ -125,12 +126,12 @@ class Agent:
     def _yours(way: Way) -> str:
         """Return the socket of your agent, or '' if it has no key."""
         named = way.config.get("identityagent", ["SSH_AUTH_SOCK"])[0]
-        path = os.environ.get("SSH_AUTH_SOCK", "") if named == "SSH_AUTH_SOCK" else str(Path(named).expanduser())
+        path = os.environ.get("SSH_AUTH_SOCK", "") if named == "SSH_AUTH_SOCK" else str(expanded(named))
         return path if path not in ("", "none") and _works("ssh-add", "-l", agent=path) else ""
 
     def _own(self, way: Way) -> str:
         """Return the socket of an agent with your key files for this way, or '' if none can be read."""
-        files = [str(Path(file).expanduser()) for file in way.config.get("identityfile", [])]
+        files = [str(expanded(file)) for file in way.config.get("identityfile", [])]
         files = [file for file in files if Path(file).is_file()]
         if not files:
             return ""

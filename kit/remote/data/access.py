@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from kit.errors import InputError
 from kit.model.secret import Secret
+from kit.remote.machine.home import expanded
 
 # The remote that kit defines. A remote of the operator's rclone keeps its name.
 REMOTE = "kit"
@@ -77,7 +77,7 @@ def both(first: str, second: str, environ: Mapping[str, str]) -> tuple[str, str]
 def read_file(path: str) -> str | None:
     """Return the text of a file of this machine. None if it is missing."""
     try:
-        file = Path(path).expanduser()
+        file = expanded(path)
         if not file.is_file():
             return None
         if file.stat().st_size > MOST_BYTES:

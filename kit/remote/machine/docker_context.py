@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from kit.errors import UnreachableError
+from kit.remote.machine.home import expanded
 from kit.remote.machine.regular import read_regular
 
 HOST, CONTEXT, CONFIG = "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"
@@ -77,7 +78,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folder(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get(CONFIG) or "~/.docker").expanduser().absolute()
+    return expanded(environ.get(CONFIG) or "~/.docker").absolute()
 
 
 def _name(environ: Mapping[str, str]) -> str:

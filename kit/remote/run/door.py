@@ -309,7 +309,11 @@ class Door:
             hint = "allow the user sudo without a password, or set user=root in the hosts file"
             return NotReadyError(f"the login cannot become root: {last}", hint=hint, host=self._head.host)
         if "o such container" in errors or "is not running" in errors:
-            return NotReadyError(f"no cluster runs here: {last}", hint=names.BRING_BACK, host=self._head.host)
+            hint = names.BRING_BACK
+            if "o such container" in errors:
+                # Another person's hosts file may begin with another host. A deploy would move the head from there.
+                hint += f". If kit ps shows {names.HEAD} on another host, make that the first line of hosts instead"
+            return NotReadyError(f"no cluster runs here: {last}", hint=hint, host=self._head.host)
         message = f"the head's launcher did not start: {last}"
         return NotReadyError(message, hint="check the nodes with kit ps, then run: kit deploy", host=self._head.host)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kit.remote.machine.home import expanded
 from kit.remote.machine.regular import read_regular
 
 SITE = Path("/etc/ssh/ssh_known_hosts")
@@ -18,7 +19,7 @@ _LINE = re.compile(rb"(?:%s|%s) [A-Za-z0-9@.-]+ %s(?:[ \t].*)?" % (_HASHED, _NAM
 
 def files(known_hosts: str | None) -> list[Path]:
     """Return the files with the host keys of VMs: the one that kit.yaml names, or those of ssh."""
-    return [Path(known_hosts)] if known_hosts else [Path("~/.ssh/known_hosts").expanduser(), SITE]
+    return [Path(known_hosts)] if known_hosts else [expanded("~/.ssh/known_hosts"), SITE]
 
 
 def is_plain(known_hosts: str | None) -> bool:

@@ -30,6 +30,8 @@ _REVOKED = re.compile(
 # A line with @cert-authority applies to the host, and its certificate is for another name or time.
 _CERTIFICATE = re.compile(r"^Certificate invalid: (?P<why>.*)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"No .*host key is known for|Host key verification failed")
+# ssh itself refuses to run, whatever the VM: a container of CI often has a user id that its /etc/passwd lacks.
+_NOBODY = re.compile(r"^No user exists for uid (?P<uid>[0-9]+)$|^You don't exist, go away!$", re.MULTILINE)
 _UNRESOLVED = re.compile(r"Could not resolve hostname|Name or service not known")
 # sshd did not identify itself in time: ssh's words, and kit's.
 _SILENT = re.compile(r"during banner exchange|banner exchange: .*timed out")
@@ -136,6 +138,8 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
         return login_refused_error(login, last.removeprefix(f"{user}@{login.address}: "))
     if _UNRESOLVED.search(text):
         return unresolved_error(login)
+    if _NOBODY.search(text):
+        return nobody_error(login, last)
     return no_connection_error(login, SILENT.format(CONNECT_TIMEOUT_S) if _SILENT.search(text) else last)
 
 
@@ -287,6 +291,15 @@ def no_connection_error(login: Login, text: str) -> UnreachableError:
     return UnreachableError(
         f"no SSH connection to {where(login)}: {text}",
         hint=f"is the VM up, and does this work from here: {by_hand(login)}",
+        host=login.host,
+    )
+
+
+def nobody_error(login: Login, text: str) -> UnreachableError:
+    return UnreachableError(
+        f"no SSH connection to {where(login)}: {text}",
+        hint="this machine has no name for your user id, and without one ssh does not run: add a line for it to "
+        "/etc/passwd, or run kit as a user that is there, such as root",
         host=login.host,
     )
 

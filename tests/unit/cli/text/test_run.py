@@ -42,6 +42,13 @@ def test_runs_of_an_array_show_their_index() -> None:
     assert len(second) == len(first) - 1
 
 
+def test_runs_of_several_people_show_whose_they_are() -> None:
+    head, anna, ben = rows(replace(RUN, by="anna@laptop"), replace(RUN, by="ben@desk"))
+    assert head == ["RUN", "STATE", "NP", "HOSTS", "BY", "AGE", "TOOK", "COMMAND"]
+    assert ("anna@laptop" in anna, "ben@desk" in ben) == (True, True)
+    assert "BY" not in rows(replace(RUN, by="anna@laptop"), replace(RUN, by="anna@laptop"))[0]
+
+
 def test_the_table() -> None:
     began = time.time() - 7500
     head, row = rows(replace(RUN, started=began, ended=began + 200))

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from kit.errors import UnreachableError
+from kit.remote.data.access import read_file
 from kit.remote.machine.docker_context import choice, variables
+from kit.remote.ssh import known
 from tests.fakes.dockers import write_context
 
 SOCKET = "unix:///home/ann/.colima/docker.sock"
@@ -36,6 +40,19 @@ def test_a_file_that_names_no_context_means_the_local_socket(tmp_path: Path, tex
     environ = configured(tmp_path, text)
     assert (variables(environ), choice(environ)) == ({}, None)
     assert variables({"DOCKER_CONFIG": str(tmp_path / "missing")}) == {}
+
+
+def test_without_a_home_folder_the_local_socket_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container of CI may have neither HOME nor a line for its user id in /etc/passwd."""
+
+    def nobody(uid: int) -> NoReturn:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert (variables({}), choice({})) == ({}, None)
+    assert [str(file) for file in known.files(None)] == ["~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts"]
+    assert read_file("~/.aws/credentials") is None
 
 
 def test_certificates_of_a_context_are_used_in_its_way(tmp_path: Path) -> None:

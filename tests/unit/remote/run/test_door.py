@@ -180,7 +180,7 @@ class TestAgainstTheLauncher:
          "ssh root@10.0.0.1"),
         ("echo 'sudo: a password is required' >&2; exit 1", NotReadyError, "cannot become root", "sudo without"),
         ("echo 'Error response from daemon: No such container: kit-lab-mpihead' >&2; exit 1", NotReadyError,
-         "no cluster runs here", "run: kit deploy"),
+         "no cluster runs here", "If kit ps shows mpihead on another host"),
         ("echo 'Error response from daemon: container 12 is not running' >&2; exit 1", NotReadyError,
          "no cluster runs here", "run: kit deploy"),
         ("echo 'Cannot connect to the Docker daemon at unix:///run/docker.sock. Is it running?' >&2; exit 1",

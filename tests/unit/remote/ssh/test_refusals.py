@@ -180,6 +180,7 @@ Host key verification failed."""
         ("ssh: connect to host 10.0.0.1 port 22: Connection refused", "no SSH connection to 10.0.0.1", "absent"),
         ("ssh: connect to host 10.0.0.1 port 22: No route to host", "no SSH connection to 10.0.0.1", "absent"),
         ("kex_exchange_identification: read: Connection reset by peer", "hung up before the login", "dropped"),
+        ("No user exists for uid 12345", "no SSH connection to 10.0.0.1: No user exists for uid 12345", "settled"),
     ],
 )  # fmt: skip
 def test_what_ssh_writes_becomes_an_error_with_a_next_step(text: str, message: str, failure: str) -> None:
@@ -188,6 +189,18 @@ def test_what_ssh_writes_becomes_an_error_with_a_next_step(text: str, message: s
     assert error.hint
     assert error.host == "gpu1"
     assert failure_of(text) == failure
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run ssh as another user")
+def test_a_user_id_without_a_name_is_not_the_fault_of_the_vm() -> None:
+    """As in a container of CI. The text is this machine's ssh's own."""
+    argv = ["ssh", "-F", "none", "127.0.0.1", "true"]
+    refused = subprocess.run(
+        argv, check=False, user=54321, group=54321, extra_groups=[], capture_output=True, text=True
+    )
+    error = no_session(LOGIN, refused.stderr)
+    assert "/etc/passwd" in (error.hint or "")
+    assert "is the VM up" not in (error.hint or "")
 
 
 def test_an_option_that_ssh_does_not_know_is_named() -> None:

@@ -1,0 +1,40 @@
+"""Whose runs they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.errors import NotReadyError
+from kit.model.run import RunRecord
+from kit.plan.run.owners import active, latest_of, named
+
+ANNA, BEN = "anna@laptop", "ben@desk"
+
+
+def run(number: int, by: str) -> RunRecord:
+    return RunRecord(id=f"20261121-10150{number}-3fa2", cluster="lab", image="", command=("true",), places=(), by=by)
+
+
+def test_the_latest_run_is_yours_or_nobodys() -> None:
+    assert latest_of([run(0, ANNA), run(1, BEN)], BEN).id == "20261121-101501-3fa2"
+    assert latest_of([run(0, ANNA), run(1, "")], BEN).id == "20261121-101501-3fa2"
+
+
+@pytest.mark.parametrize(
+    ("runs", "more"),
+    [
+        ([run(0, BEN), run(1, BEN), run(2, ANNA)], "; your latest run: kit stop 20261121-101501-3fa2"),
+        ([run(2, ANNA)], ""),
+    ],
+)
+def test_the_latest_run_of_somebody_else_is_not_meant(runs: list[RunRecord], more: str) -> None:
+    with pytest.raises(NotReadyError) as caught:
+        latest_of(runs, BEN)
+    latest = "20261121-101502-3fa2"
+    assert caught.value.message == f"{ANNA} started the latest run, {latest}, and you are {BEN}; nothing was stopped"
+    assert caught.value.hint == f"to stop it, name it: kit stop {latest}{more}"
+
+
+def test_active_runs_have_their_owners() -> None:
+    assert active([named("20261121-101500-3fa2", ANNA)]) == f"the run 20261121-101500-3fa2 of {ANNA} is active"
+    assert active(["a", named("b", BEN), named("c", "")]) == f"the runs a, b of {BEN}, c are active"
