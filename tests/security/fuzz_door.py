@@ -46,7 +46,7 @@ _RECORD: dict[str, Any] = {
 
 def _hello(*, record: str = json.dumps(_RECORD), code: Any = None) -> dict[str, Any]:
     code = code or {"ab12": ["gpu1"]}
-    return {"kit-launch": 2, "stdin": True, "words": True, "record": record, "runs": [RUN], "code": code}
+    return {"kit-launch": 2, "stdin": True, "words": True, "options": ["cpus"], "record": record, "runs": [RUN], "code": code}
 
 
 def _lines(*values: Any) -> bytes:
