@@ -243,9 +243,7 @@ def test_an_image_that_takes_no_input_is_named(cluster: Cluster, monkeypatch: py
     assert cluster.run("true", np=1).exit_code == 0
 
 
-def test_an_option_that_the_launcher_would_ignore_is_refused(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_option_that_the_launcher_would_ignore_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Door.open
 
     def old(self: Door) -> None:

@@ -13,6 +13,7 @@ from kit.model import names
 from kit.model.changes import HostChange
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
+from kit.plan.cluster import versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
@@ -41,6 +42,14 @@ def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[Hos
         warns = change.hint is not None
         context.reporter.report(Warned(text=change.text, hint=change.hint) if warns else Note(text=change.text))
     return changes
+
+
+def warn_of_newer_kit(context: Context, observed: Sequence[HostFacts]) -> None:
+    """Warn if a newer kit deployed this cluster: another member of the team has installed it."""
+    head = next((facts for facts in observed if facts.record is not None), None)
+    record = record_of(head) if head is not None else None
+    if record is not None and (text := versions.step_back(record.version)):
+        context.reporter.report(Warned(text=text, hint="update kit on this machine"))
 
 
 def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:

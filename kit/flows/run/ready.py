@@ -77,7 +77,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         known.check(request, door.options, has_line=door.waiting is not None, host=door.host)
         differing = differences(cluster.settings, context.spec)
         if differing and not request.as_deployed:
-            raise drift.refusal(differing)
+            raise drift.refusal(differing, cluster.version)
         if earlier is not None and earlier.get("image") != cluster.image:
             text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
             context.reporter.report(Warned(text=text))

@@ -13,7 +13,7 @@ from typing import Any
 from kit.errors import NotReadyError
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict
-from kit.plan.cluster import data
+from kit.plan.cluster import data, versions
 
 # How a value is shown: a list of packages may be long.
 _LONGEST = 60
@@ -63,11 +63,11 @@ def differences(deployed: Mapping[str, Any], spec: ClusterSpec, *, requirements:
     return tuple(_differences(deployed, deployed_settings(spec, requirements=requirements))) if deployed else ()
 
 
-def refusal(differing: tuple[str, ...]) -> NotReadyError:
-    """Return the error of a run whose kit.yaml is not what is deployed."""
+def refusal(differing: tuple[str, ...], version: str) -> NotReadyError:
+    """Return the error of a run whose settings are not those that a kit of this version deployed."""
     shown = "; ".join(differing[:_MOST]) + (f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else "")
     return NotReadyError(
-        f"kit.yaml differs from what is deployed (deployed → now): {shown}",
+        f"kit.yaml differs from what is deployed (deployed → now): {shown}{versions.other_defaults(version)}",
         hint="run: kit deploy; or use the cluster as it was deployed: add --as-deployed to your kit run",
     )
 

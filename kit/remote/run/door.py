@@ -87,8 +87,8 @@ class Door:
         self._attempts = Attempts(head)
         self._asked_at = 0.0
         self.record = ""
-        # Whether the launcher passes standard input on to rank 0, and whether hosts that come to an elastic run can have
-        # their own values of variables.
+        # Whether the launcher passes standard input on to rank 0, and whether hosts that come to an elastic run can
+        # have their own values of variables.
         self.takes_stdin = self.takes_words = False
         # See kit.plan.run.known; None if it lists none.
         self.options: Sequence[str] | None = None

@@ -30,15 +30,15 @@ def test_a_launcher_of_this_kit_knows_all() -> None:
 
 def test_one_that_lists_nothing_knows_them_if_it_has_a_line() -> None:
     check(LIMITED, None)
-    with pytest.raises(NotReadyError, match="would ignore --cpus and --memory$") as caught:
+    with pytest.raises(NotReadyError, match=r"would ignore --cpus and --memory$") as caught:
         check(LIMITED, None, has_line=False)
     assert (caught.value.hint, caught.value.host) == ("run: kit deploy", "gpu1")
 
 
 def test_one_that_lists_others_knows_only_those() -> None:
-    with pytest.raises(NotReadyError, match="would ignore --memory$"):
+    with pytest.raises(NotReadyError, match=r"would ignore --memory$"):
         check(LIMITED, ("cpus", "elastic"))
-    with pytest.raises(NotReadyError, match="would ignore --elastic$"):
+    with pytest.raises(NotReadyError, match=r"would ignore --elastic$"):
         check(RunRequest(launcher="elastic"), ())
 
 
