@@ -108,6 +108,7 @@ class ClusterRecord(Struct, frozen=True, kw_only=True):
 
     `data_networks` are those of `interfaces:`, for the data of MPI; without them, `network` has the data, too.
     `settings` are those of kit.yaml that need a deploy (kit.plan.cluster.drift). It is empty if an older kit deployed.
+    `version` is that of the kit that deployed, such as 0.1.0, or '' if an older kit deployed, which did not record it.
     """
 
     name: str
@@ -118,6 +119,7 @@ class ClusterRecord(Struct, frozen=True, kw_only=True):
     head_runs_ranks: bool
     data_networks: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):

@@ -267,6 +267,22 @@ def test_a_host_that_left_is_reported(fleet: Fleet, reporter: Remembering) -> No
     assert len(reporter.warnings) == 1
 
 
+def test_an_older_kit_warns_before_it_replaces_what_a_newer_one_deployed(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.plan.cluster.nodes.__version__", "999.0.0")
+        deploy(fleet.context(reporter))
+    assert reporter.warnings == []
+    deploy(fleet.context(reporter))
+    (warned,) = reporter.warnings
+    assert warned.text.startswith("kit 999.0.0 deployed this cluster, and kit ")
+    assert warned.hint == "update kit on this machine"
+    # Once: by now, this kit has deployed.
+    deploy(fleet.context(reporter))
+    assert len(reporter.warnings) == 1
+
+
 def test_a_host_that_left_is_reported_where_the_head_moves_too(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu4"]))

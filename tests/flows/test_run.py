@@ -243,6 +243,20 @@ def test_an_image_that_takes_no_input_is_named(cluster: Cluster, monkeypatch: py
     assert cluster.run("true", np=1).exit_code == 0
 
 
+def test_an_option_that_the_launcher_would_ignore_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Door.open
+
+    def old(self: Door) -> None:
+        opened(self)
+        self.options = self.waiting = None
+
+    monkeypatch.setattr(Door, "open", old)
+    with pytest.raises(NotReadyError, match="an older kit deployed the cluster, which would ignore --memory"):
+        cluster.run("true", np=1, policy=RunPolicy(memory=1 << 30))
+    assert cluster.run("true", np=1).exit_code == 0
+    cluster.head.nothing_left()
+
+
 def test_a_run_uses_the_door_that_is_already_connecting(cluster: Cluster) -> None:
     with dialled(cluster.context()) as door:
         assert cluster.run("true", door=door).exit_code == 0

@@ -46,7 +46,8 @@ _RECORD: dict[str, Any] = {
 
 def _hello(*, record: str = json.dumps(_RECORD), code: Any = None) -> dict[str, Any]:
     code = code or {"ab12": ["gpu1"]}
-    return {"kit-launch": 2, "stdin": True, "words": True, "record": record, "runs": [RUN], "code": code}
+    knows = {"stdin": True, "words": True, "options": ["cpus"]}
+    return {"kit-launch": 2, **knows, "record": record, "runs": [RUN], "code": code}
 
 
 def _lines(*values: Any) -> bytes:

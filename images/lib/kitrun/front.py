@@ -1,10 +1,11 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
-Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "record": "<cluster.json>", "runs":
-[runs that hold slots], "code": {digest: [hosts]}, "needed": [digests], "waiting": N, "cordons": {...}, "reserved":
-{...}, "now": seconds since 1970, by this clock}: the snapshots of code that are here, the newest first, and those that
-these and waiting runs need; what is reserved for the first in line (kitqueue.gate). `words`: an added place may have
-"env" (kitelastic.desk). kit answers with one line, and gets one or more:
+Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "options": [names], "record":
+"<cluster.json>", "runs": [runs that hold slots], "code": {digest: [hosts]}, "needed": [digests], "waiting": N,
+"cordons": {...}, "reserved": {...}, "now": seconds since 1970, by this clock}: the snapshots of code that are here, the
+newest first, and those that these and waiting runs need; what is reserved for the first in line (kitqueue.gate).
+`words`: an added place may have "env" (kitelastic.desk). `options`: those of a run that earlier launchers ignore
+(kitrun.requests). kit answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
     "stdin", "torchrun", "elastic", "now"}
@@ -46,7 +47,7 @@ from typing import Callable, Dict, Optional, Sequence
 from kitqueue import desk, gate, line, moving, turn
 
 from kitrun import code, fence, frames, leases, store
-from kitrun.requests import Input, Request
+from kitrun.requests import OPTIONS, Input, Request
 
 RECORD = "/etc/kit/cluster.json"
 CHUNK = 262144
@@ -90,6 +91,7 @@ class Front:
                 "kit-launch": 2,
                 "stdin": True,
                 "words": True,
+                "options": OPTIONS,
                 "record": read_record(self.record),
                 "runs": runs,
                 "code": code.snapshots(root=self.root),

@@ -7,6 +7,9 @@ from typing import Any, Dict, List, Optional
 
 Request = Dict[str, Any]
 
+# Options of a run that launchers of an earlier kit ignore (kit.plan.run.known).
+OPTIONS = ("cpus", "elastic", "idle_gpu", "memory")
+
 
 class Input:
     """Lines of JSON from standard input, unbuffered, so that select sees all of it."""

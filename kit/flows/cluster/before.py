@@ -16,7 +16,7 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
-from kit.plan.cluster import drift
+from kit.plan.cluster import drift, versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
@@ -68,6 +68,14 @@ def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
     except KitError:
         return None
     return next((entry for entry in reversed(entries) if entry.verb == "deploy"), None)
+
+
+def warn_of_newer_kit(context: Context, observed: Sequence[HostFacts]) -> None:
+    """Warn if a newer kit deployed this cluster: another member of the team has installed it."""
+    head = next((facts for facts in observed if facts.record is not None), None)
+    record = record_of(head) if head is not None else None
+    if record is not None and (text := versions.step_back(record.version)):
+        context.reporter.report(Warned(text=text, hint="update kit on this machine"))
 
 
 def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequence[Node]) -> None:

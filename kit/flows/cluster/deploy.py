@@ -126,6 +126,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     if problems:
         raise failed("nothing was changed", problems)
     if not again:
+        before.warn_of_newer_kit(context, observed)
         before.warn_of_leavers(context, observed, nodes)
         _warn_of_heartbeat(context, observed[0])
         _warn_of_missing_sources(context, observed)

@@ -21,7 +21,7 @@ from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.plan.cluster import drift
 from kit.plan.cluster.record import from_text
-from kit.plan.run import elastic, encoding, gpus, retries, roles, terminal, torchrun
+from kit.plan.run import elastic, encoding, gpus, known, retries, roles, terminal, torchrun
 from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door, new_run_id
@@ -74,9 +74,10 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     door = _staged(context, request, selected, open_door(context, door), waits=waits)
     try:
         cluster = from_text(door.record)
+        known.check(request, door.options, has_line=door.waiting is not None, host=door.host)
         differing = differences(cluster.settings, context.spec)
         if differing and not request.as_deployed:
-            raise drift.refusal(differing)
+            raise drift.refusal(differing, cluster.version)
         if earlier is not None and earlier.get("image") != cluster.image:
             text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
             context.reporter.report(Warned(text=text))

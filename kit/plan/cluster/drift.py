@@ -14,7 +14,7 @@ from kit.errors import NotReadyError
 from kit.model.lock import AuditEntry
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict
-from kit.plan.cluster import data
+from kit.plan.cluster import data, versions
 
 # How a value is shown: a list of packages may be long.
 _LONGEST = 60
@@ -64,10 +64,11 @@ def differences(deployed: Mapping[str, Any], spec: ClusterSpec, *, requirements:
     return tuple(_differences(deployed, deployed_settings(spec, requirements=requirements))) if deployed else ()
 
 
-def refusal(differing: tuple[str, ...]) -> NotReadyError:
-    """Return the error of a run whose kit.yaml is not what is deployed."""
+def refusal(differing: tuple[str, ...], version: str) -> NotReadyError:
+    """Return the error of a run whose settings are not those that a kit of this version deployed."""
+    words = shown(differing) + versions.other_defaults(version)
     return NotReadyError(
-        f"kit.yaml differs from what is deployed (deployed → now): {shown(differing)}",
+        f"kit.yaml differs from what is deployed (deployed → now): {words}",
         hint="run: kit deploy; or use the cluster as it was deployed: add --as-deployed to your kit run",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kit import __version__
 from kit.errors import KitError
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
@@ -74,4 +75,5 @@ def cluster_record(
         data_networks=network.data_networks(spec.interfaces, observed),
         head_runs_ranks=spec.head_runs_ranks,
         settings=drift.deployed_settings(spec, requirements=requirements),
+        version=__version__,
     )

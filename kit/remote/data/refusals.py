@@ -45,6 +45,8 @@ def refusal(word: str, text: str, data: str, host: str) -> KitError:
             f"share it: kit ssh {host} -- sudo mount --make-rshared /",
         ),
         "no-stager": ("the cluster's image has no stager: an older kit built it", "run: kit deploy"),
+        # Its stager knows no order with a hello, which every kit with that order understands.
+        "version": ("the cluster's image has the stager of an older kit", "run: kit deploy"),
         "mounted": (f"{data} is still mounted here", f"unmount it first: kit data rm {data}"),
         "staging": (
             f"{data} is being staged here, as an earlier kit.yaml says",

@@ -56,6 +56,7 @@ class _Hello:
     runs: tuple[dict[str, Any], ...] = ()
     stdin: bool = False
     words: bool = False
+    options: tuple[str, ...] | None = None
     code: dict[str, tuple[str, ...]] | None = None
     needed: tuple[str, ...] = ()
     waiting: int | None = None
@@ -87,10 +88,11 @@ class Door:
         self._attempts = Attempts(head)
         self._asked_at = 0.0
         self.record = ""
-        # Whether the launcher passes standard input on to rank 0.
-        self.takes_stdin = False
-        # Whether hosts that come to an elastic run can have their own values of variables.
-        self.takes_words = False
+        # Whether the launcher passes standard input on to rank 0, and whether hosts that come to an elastic run can
+        # have their own values of variables.
+        self.takes_stdin = self.takes_words = False
+        # See kit.plan.run.known; None if it lists none.
+        self.options: Sequence[str] | None = None
         self.living: tuple[Mapping[str, Any], ...] = ()
         self.code: Mapping[str, Sequence[str]] | None = None
         self.needed = Needed(at=0.0)
@@ -139,7 +141,7 @@ class Door:
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
         self.needed = Needed(digests=hello.needed, at=self._asked_at)
-        self.takes_words = hello.words
+        self.takes_words, self.options = hello.words, hello.options
         self.waiting, self.cordons, self.reserved = hello.waiting, hello.cordons, hello.reserved
         self.now = hello.now
 

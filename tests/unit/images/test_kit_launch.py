@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.plan.run import known
 from kit.plan.run.mpi import RUNS_FOLDER
 from kit.plan.run.records import diff_fields
 from kit.remote.run.door import VERSION
@@ -32,6 +33,7 @@ def test_it_says_hello_with_the_record(head: Head) -> None:
         "kit-launch": VERSION,
         "stdin": True,
         "words": True,
+        "options": [*known.FLAGS],
         "record": '{"kit": 1}\n',
         "runs": [],
         "code": {},

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kit import __version__
 from kit.errors import NotReadyError
 from kit.model.data import DataSource, DataSpec
 from kit.model.spec import (
@@ -104,19 +105,25 @@ def test_no_value_of_a_variable_is_kept_or_shown() -> None:
     known = recorded(SPEC)
     changed = differences(known, replace(SPEC, env={"TOKEN": "hunter3", "FOO": "bar"}))
     assert changed == ("env.TOKEN: changed",)
-    assert "hunter" not in json.dumps(known) + str(refusal(changed))
+    assert "hunter" not in json.dumps(known) + str(refusal(changed, __version__))
     assert known["env.TOKEN"] != recorded(replace(SPEC, env={"TOKEN2": "hunter2"}))["env.TOKEN2"]
 
 
 def test_the_refusal_names_settings_and_the_way_on() -> None:
-    error = refusal(tuple(f"setting{n}: 1 → 2" for n in range(9)))
+    error = refusal(tuple(f"setting{n}: 1 → 2" for n in range(9)), __version__)
     assert isinstance(error, NotReadyError)
     assert error.exit_code == 5
-    assert "setting5: 1 → 2; and 3 more" in error.message
+    assert error.message.endswith("setting5: 1 → 2; and 3 more")
     assert error.hint
     assert "kit deploy" in error.hint
     # Without the command of the run, kit run would start a benchmark.
     assert "add --as-deployed to your kit run" in error.hint
+
+
+def test_the_refusal_names_the_kit_whose_defaults_may_differ() -> None:
+    """Nobody edited kit.yaml: the default of image.flavour was cpu once."""
+    message = refusal(("image.flavour: cpu → auto",), "").message
+    assert message.endswith(f"cpu → auto; an older kit deployed, and kit {__version__} may have other defaults")
 
 
 # Each field of a spec is in one of the next two tables, with another value than that of SPEC.

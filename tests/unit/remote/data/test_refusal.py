@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kit.errors import NotReadyError
+from kit.remote import scripts
 from kit.remote.data.refusals import refusal
 
 AT = "/var/lib/docker/volumes/06a2981c/_data"
@@ -44,3 +48,19 @@ def test_a_stager_mounts_nothing_and_a_mounter_stages_nothing(word: str, message
     error = refusal(word, "", "web", "gpu2")
     assert isinstance(error, NotReadyError)
     assert (error.message, error.hint, error.host) == (message, hint, "gpu2")
+
+
+def test_a_stager_of_an_older_image_needs_a_deploy() -> None:
+    """Its own words, which data_order.sh recognizes, would say only how to call a program that nobody called."""
+    error = refusal("version", "usage: kit-data serve | kit-data order", "web", "gpu2")
+    assert isinstance(error, NotReadyError)
+    assert (error.message, error.hint) == ("the cluster's image has the stager of an older kit", "run: kit deploy")
+    assert error.host == "gpu2"
+
+
+def test_each_word_of_the_script_has_its_own_message() -> None:
+    words = set(re.findall(r"refuse ([a-z-]+)", Path(scripts.__file__).with_name("data_order.sh").read_text()))
+    # `engine` comes with the engine's own words, `folder` and `no-source` with the system's.
+    plain = words - {"engine", "folder", "no-source"}
+    assert plain > {"version", "no-node", "no-stager"}
+    assert not [word for word in plain if "the stager cannot start" in refusal(word, "", "web", "gpu2").message]
