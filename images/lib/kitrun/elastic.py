@@ -130,6 +130,9 @@ class ElasticAttempt(Attempt):
             super()._watch(process)
         finally:
             self._close_stdin()
+        # The driver says why it ends just before it does, so this may be read after the last look.
+        if self.stop is None:
+            self._take_events()
 
     def _tell(self, **value: Any) -> None:
         process = self._process
@@ -205,6 +208,11 @@ class ElasticAttempt(Attempt):
     # Loop
 
     def _reason_to_stop(self, now: float) -> Optional[decide.Stop]:
+        self._take_events()
+        self._look_at_hosts(now)
+        return super()._reason_to_stop(now)
+
+    def _take_events(self) -> None:
         output = self.output
         assert isinstance(output, ElasticOutput)
         while output.events:
@@ -217,8 +225,6 @@ class ElasticAttempt(Attempt):
                 self._idle.look_at(self._there, held)
             elif event["event"] in ("over", "refused"):
                 self._over = event
-        self._look_at_hosts(now)
-        return super()._reason_to_stop(now)
 
     def _started(self) -> Tuple[int, int]:
         """Return that all are up, from the first world on. A later one may have fewer ranks than the start."""

@@ -615,6 +615,22 @@ def test_a_run_that_has_started_may_have_fewer_ranks_later(tmp_path: Path) -> No
     assert "0 of 2 ranks were up" in silent._reason_to_stop(late).why
 
 
+def test_why_the_driver_ends_counts_also_if_it_is_read_after_the_last_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver wrote it and ended during a look, so it was read after the end. The failure had no reason."""
+
+    def watch(running: Any, _: object) -> None:
+        running.output.standard(json.dumps({"event": "over", "why": "no host is left", "host": "gpu2"}).encode() + b"\n")
+        running.code = 3
+
+    running = attempt(tmp_path)
+    monkeypatch.setattr(elastic.Attempt, "_watch", watch)
+    running._watch(SimpleNamespace(stdin=None))
+    failure = running.failure()
+    assert (failure["kind"], failure["host"], failure["lines"]) == ("host", "gpu2", ["no host is left"])
+
+
 def test_idle_gpus_are_those_of_the_present_hosts(tmp_path: Path) -> None:
     """A run that worked on new hosts was ended, because the GPUs of its first ones did nothing."""
     running = attempt(tmp_path, idle_gpu=30.0)
