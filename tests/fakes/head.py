@@ -18,7 +18,7 @@ from typing import Any
 
 from kit.remote import scripts
 from kit.remote.run.log import LogEntry, RunLog
-from tests.fakes import launcher
+from tests.fakes import launch, launcher
 from tests.processes import files_of_processes
 
 WAIT_S = 60.0
@@ -155,7 +155,7 @@ class Head:
     def wait_for_looks(self, seconds: float) -> None:
         """Wait until the only supervisor has had a whole turn at this time (see `ahead`)."""
         looks = self.record.with_name("clock-launch.looks")
-        until(lambda: looks.exists() and looks.read_text() == f"{seconds} {launcher.LOOKS}")
+        until(lambda: looks.exists() and looks.read_text() == f"{seconds} {launch.LOOKS}")
 
     def log(self) -> bytes:
         """Return the log of the latest run that was started through a door."""

@@ -20,8 +20,11 @@ from typing import Any
 
 from kit.remote.data.feed import listing_id
 from kit.remote.ship.certificate import certificate
-from tests.fakes.launcher import LIB, PYTHON
+from tests.fakes.head import until
+from tests.fakes.launcher import LIB, PYTHON, load
 from tests.sockets import own_addresses
+
+relay = load("kitdata.relay")
 
 WAIT_S = 60.0
 _PROGRAM = """
@@ -116,19 +119,31 @@ class Stager:
         """Start the stager if it does not run, and wait until it takes orders."""
         if self.process is not None and self.process.poll() is None:
             return
-        ready = self._runtime / "socket"
-        ready.unlink(missing_ok=True)
+        (self._runtime / "socket").unlink(missing_ok=True)
         self._runtime.mkdir(exist_ok=True, mode=0o700)
         self.process = subprocess.Popen(_python(self.hook, "serve"), env=self.env)
-        while not ready.exists() or not self._answers():
-            assert self.process.poll() is None, f"the stager of {self.host} ended"
+        until(self._greets)
 
-    def _answers(self) -> bool:
-        order = Order(self, op="hello")
-        try:
-            return "hello" in order.end()
-        finally:
-            order.close()
+    def _greets(self) -> bool:
+        """Return whether the stager answers, without a process that would take the core on which it starts."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"the stager of {self.host} ended"
+        return (self._runtime / "socket").exists() and self.hello() is not None
+
+    def hello(self) -> dict[str, Any] | None:
+        """Return what the stager answers to a hello; None if it has ended."""
+        line = relay.hello(self.env["KIT_DATA_SOCKET"])
+        return None if line is None else json.loads(line)["hello"]
+
+    def wait_until_free(self) -> None:
+        """Wait until the stager is not busy with a staging."""
+
+        def is_free() -> bool:
+            state = self.hello()
+            assert state is not None, f"the stager of {self.host} ended"
+            return state["staging"] is None
+
+        until(is_free)
 
     def signal(self, number: int) -> None:
         assert self.process is not None
@@ -225,8 +240,7 @@ class Stagers:
         """Begin a staging as soon as no host is busy with an earlier one."""
         for stager in self.all:
             stager.start()
-            while self.order(stager, op="hello").until("hello")["staging"] is not None:
-                pass
+            stager.wait_until_free()
         return self.stage(**request)
 
     def staged_when_free(self, **request: Any) -> Order:

@@ -23,16 +23,16 @@ WITH = f"""
 import importlib.machinery, importlib.util, sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, {str(Path(launcher.__file__).parent)!r})
-import launcher, pathlib
+import launch
 loader = importlib.machinery.SourceFileLoader("kit_role", sys.argv[1])
 module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kit_role", loader))
 loader.exec_module(module)
-class Clock(launcher.Clock):
+class Clock(launch.Clock):
     def monotonic(self):
         with open(sys.argv[2] + ".looks", "a") as file:
             file.write("x")
         return super().monotonic()
-module.time = Clock(pathlib.Path(sys.argv[2]))
+module.time = Clock(sys.argv[2])
 module.main(sys.argv[3:])
 """
 (HERE,) = own_addresses(1)

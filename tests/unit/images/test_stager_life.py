@@ -128,8 +128,7 @@ def test_members_forget_a_lead_that_is_silent(make_stagers: MakeStagers) -> None
     order = stagers.stage()
     order.until("plan")
     stagers.all[0].signal(signal.SIGSTOP)
-    while stagers.order(stagers.all[1], op="hello").until("hello")["staging"] is not None:
-        pass
+    stagers.all[1].wait_until_free()
     stagers.release()
     # Two hosts can begin another staging without it, once the third has forgotten it as well.
     order = stagers.order(stagers.all[2], op="stop", id=stagers.id)

@@ -513,8 +513,7 @@ def test_verify_names_what_is_wrong(make_stagers: MakeStagers) -> None:
         (stagers.source / f"{number:02}").write_bytes(bytes(1000))
     total = 30_000 + big(stagers.source, 3)
     stagers.staged()
-    while stagers.order(host, op="hello").until("hello")["staging"] is not None:
-        pass
+    host.wait_until_free()
     assert stagers.order(host, op="verify").end() == {"verified": {"files": 31, "bytes": total, "wrong": []}}
     with (host.files / "big").open("r+b") as file:
         file.seek(2 * EXTENT)
@@ -544,8 +543,7 @@ def test_what_verify_found_wrong_comes_again(make_stagers: MakeStagers) -> None:
     with (damaged.files / "big").open("r+b") as file:
         file.write(b"wrong")
     os.utime(damaged.files / "big", ns=(about.st_mtime_ns, about.st_mtime_ns))
-    while stagers.order(damaged, op="hello").until("hello")["staging"] is not None:
-        pass
+    damaged.wait_until_free()
     for _ in range(2):
         wrong = stagers.order(damaged, op="verify").end()["verified"]["wrong"]
         assert wrong == [{"file": "big", "why": "bytes"}]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from kit.model.benchchart import Chart
 from kit.model.benchsummary import CaseSummary, Summary
@@ -12,6 +14,9 @@ from kit.plan.bench.cases import PROBE
 from kit.plan.bench.report import rows, svg, words
 from kit.plan.bench.report.key_figures import key_figures
 from kit.plan.bench.report.used import use_rows
+
+if TYPE_CHECKING:
+    import jinja2
 
 TITLES = {
     "ladder": "The ladder",
@@ -32,8 +37,7 @@ def heading(summary: Summary) -> str:
 
 def html(summary: Summary, charts: Sequence[Chart], template: str) -> str:
     """The page. It asks for nothing from anywhere: style and charts are in it."""
-    import jinja2  # noqa: PLC0415  (not every start of kit renders)
-    import markupsafe  # noqa: PLC0415
+    import markupsafe  # noqa: PLC0415  (not every start of kit renders)
 
     def drawn(chart: Chart, width: int) -> markupsafe.Markup:
         # svg escapes what it is given.
@@ -47,11 +51,7 @@ def html(summary: Summary, charts: Sequence[Chart], template: str) -> str:
             f'<path class="line" d="M0 7H18"/>{mark}</g></svg>'
         )
 
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["firm"] = _firm
-    return environment.from_string(template).render(
+    return _compiled(template).render(
         summary=summary,
         title=heading(summary),
         charts=charts,
@@ -69,6 +69,18 @@ def html(summary: Summary, charts: Sequence[Chart], template: str) -> str:
         # A network's probe is no program of the image: kit sends it to the hosts.
         commands=[(_changes(case), _command(case)) for case in summary.cases if case.command != PROBE],
     )
+
+
+@lru_cache(maxsize=1)
+def _compiled(template: str) -> jinja2.Template:
+    """Return the template, compiled once: that takes longer than to fill it in."""
+    import jinja2  # noqa: PLC0415  (not every start of kit renders)
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["firm"] = _firm
+    return environment.from_string(template)
 
 
 def _firm(text: str) -> str:
