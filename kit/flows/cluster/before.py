@@ -58,7 +58,7 @@ def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[Hos
 def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
     """Return the last deploy in the audit of this head, also one that failed: its settings may be there.
 
-    Return None if there is none, or if kit cannot read the audit.
+    Return None if the audit has no deploy, or if kit cannot read it.
     """
     try:
         with closing(context.connect(head)) as transport:

@@ -769,7 +769,7 @@ _MACHINE = (
     ),
     Opening(
         border="From a user of your machine to your cache, connections and lab",
-        what="kit takes what another user left for a folder of its own",
+        what="kit takes what another user left for a folder that kit made",
         file="kit/remote/ship/packs.py",
         old="if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():",
         new="if False:",

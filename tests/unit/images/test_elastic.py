@@ -621,7 +621,7 @@ def test_why_the_driver_ends_counts_also_if_it_is_read_after_the_last_look(
     """The driver wrote it and ended during a look, so it was read after the end. The failure had no reason."""
 
     def watch(running: Any, _: object) -> None:
-        running.output.standard(json.dumps({"event": "over", "why": "no host is left", "host": "gpu2"}).encode() + b"\n")
+        running.output.standard(b'{"event": "over", "why": "no host is left", "host": "gpu2"}\n')
         running.code = 3
 
     running = attempt(tmp_path)

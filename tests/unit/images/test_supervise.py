@@ -701,7 +701,8 @@ def test_a_run_leaves_what_it_used(make_head: MakeHead, tmp_path: Path) -> None:
     head.nothing_left()
 
 
-def test_a_short_run_has_no_readings(head: Head) -> None:
+def test_a_run_that_ends_before_its_guards_begin_has_no_readings(make_head: MakeHead) -> None:
+    head = make_head(attempt_GUARD_AFTER_S=600.0)
     story = ranks(head, 1, "true")
     assert "metrics" not in story.ending
     assert not (head.runs / head.ids[0] / "metrics.jsonl").exists()
