@@ -10,9 +10,10 @@ base=${top%/*}
 case $files in
   */mount) if is_dead "$files"; then unmount_store "$files" || exit 1; fi ;;
 esac
+# shellcheck disable=SC2174  # /opt itself is for all users
+make_base() { [ -d /opt/kit/ ] || mkdir -p -m 700 /opt/kit; }
 case $base in
-  # shellcheck disable=SC2174  # /opt itself is for all users
-  /opt/kit) [ -d "$base/" ] || mkdir -p -m 700 "$base" || exit 1 ;;
+  /opt/kit) make_base || exit 1 ;;
   *) [ -d "$base/" ] || { echo "there is no folder $base on this host" >&2; exit 1; } ;;
 esac
 # Makes each of these folders in the one before. Other users of the VM do not see what is in the first.
@@ -33,8 +34,7 @@ make "$top" "$cluster" "$folder" "$files"
 case $top in
   /opt/kit/.data | /dev/shm/kit-data) ;;
   *)
-    # shellcheck disable=SC2174  # as above
-    [ -d /opt/kit ] || mkdir -p -m 700 /opt/kit || exit 1
+    make_base || exit 1
     make /opt/kit/.data "/opt/kit/.data/${cluster##*/}"
     note_place "$cluster" || exit 1
     ;;
