@@ -139,12 +139,12 @@ def test_an_engine_that_does_not_come_back_gets_its_former_settings(
     vm.with_engine()
     before = b'{"debug": false}\n'
     vm.write("/etc/docker/daemon.json", before.decode())
-    vm.path("/tools/date").unlink()
-    # Time passes quickly: each question for it is 40 s later.
-    clock = f"{vm.root}/fake/now"
-    script = f"n=$(cat {clock} 2>/dev/null); n=$((${{n:-0}} + 40)); echo $n >{clock}; echo $n"
-    vm.write("/tools/date", f"#!/bin/sh\n{script}\n")
-    vm.path("/tools/date").chmod(0o755)
+    # Time passes quickly: each look at how long the VM has been up is 40 s later.
+    clock, cut = f"{vm.root}/fake/now", vm.path("/tools/cut").resolve()
+    passed = f"n=$(cat {clock} 2>/dev/null); n=$((${{n:-0}} + 40)); echo $n >{clock}; echo $n"
+    vm.path("/tools/cut").unlink()
+    vm.write("/tools/cut", f'#!/bin/sh\ncase "$*" in */proc/uptime) {passed} ;; *) exec {cut} "$@" ;; esac\n')
+    vm.path("/tools/cut").chmod(0o755)
     with pytest.raises(StepError, match=r"has its former ones again\. The engine runs with them") as error:
         up(reporter, vm)
     assert "invalid storage driver" in error.value.message
