@@ -419,7 +419,8 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     with pytest.raises(NotReadyError) as caught:
         deploy(fleet.context(reporter, env={"A": "1"}))
     assert "20261121-101500-3fa2 is active" in caught.value.message
-    assert "--force" in str(caught.value.hint)
+    # Without an id, kit stop stops no run of another person.
+    assert caught.value.hint == "wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force"
     fleet["gpu1"].living.append("20261121-101500-4fa2")
     fleet["gpu1"].runs = listed(({"id": "20261121-101500-3fa2", "by": "anna@laptop"}, None), live=True)
     with pytest.raises(NotReadyError) as caught:

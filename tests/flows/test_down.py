@@ -59,12 +59,14 @@ def test_a_head_that_answers_otherwise_stops_down(
 def test_an_active_run_is_spared_and_has_its_owner(fleet: Fleet, reporter: Remembering) -> None:
     run = "20261121-101500-3fa2"
     # The head of the last deploy need not be the first host of this hosts file.
-    fleet["gpu2"].runs = listed(({"id": run, "by": "anna@laptop"}, None), live=True)
+    odd = {"id": "20261121-101400-3fa2", "places": "odd"}
+    fleet["gpu2"].runs = listed(({"id": run, "by": "anna@laptop"}, None), (odd, None), live=True)
     context = fleet.context(reporter)
     with pytest.raises(NotReadyError) as caught:
         flow.spare_runs(context, [run], [context.host("gpu2")])
     text = f"the run {run} of anna@laptop is active, and kit down would end it; nothing was removed"
     assert caught.value.message == text
+    assert [warning.hint for warning in reporter.warnings] == ["look at the host: kit ssh gpu2"]
     with pytest.raises(NotReadyError, match=f"^the run {run} is active"):
         flow.spare_runs(context, [run])
 

@@ -46,7 +46,8 @@ def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[Hos
     if head is None or record is None:
         return ()
     if differing := differences(record.settings, context.spec):
-        context.reporter.report(Note(text=drift.replaced(differing, _last_deploy(context, head.host))))
+        text = drift.replaced(differing, _last_deploy(context, head.host), record.version)
+        context.reporter.report(Note(text=text))
     nodes, _ = nodes_of(observed, context.spec)
     changes = host_changes(record, observed, nodes, complete=complete_deploy(head))
     for change in changes:
@@ -56,9 +57,9 @@ def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[Hos
 
 
 def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
-    """Return the last deploy in the audit of this head, also one that failed: its settings may be there.
+    """Return the deploy in the audit of this head whose settings are there.
 
-    Return None if the audit has no deploy, or if kit cannot read it.
+    Return None if that is not certain, or if kit cannot read the audit.
     """
     try:
         with closing(context.connect(head)) as transport:
@@ -67,7 +68,7 @@ def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
         raise
     except KitError:
         return None
-    return next((entry for entry in reversed(entries) if entry.verb == "deploy"), None)
+    return drift.last_deploy(entries)
 
 
 def warn_of_newer_kit(context: Context, observed: Sequence[HostFacts]) -> None:

@@ -188,7 +188,7 @@ def _ends(context: Context, living: Iterable[str], observed: Sequence[HostFacts]
     ends = ", and this deploy would end it" if len(runs) == 1 else ", and this deploy would end them"
     return NotReadyError(
         f"{active(runs)}{ends}; {changed}",
-        hint="wait for it (kit wait), stop it (kit stop), or end it by: kit deploy --force",
+        hint="wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force",
     )
 
 

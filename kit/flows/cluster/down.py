@@ -46,7 +46,7 @@ def spare_runs(context: Context, living: Sequence[str], heads: Sequence[Host] = 
         ends = ", and kit down would end it" if len(living) == 1 else ", and kit down would end them"
         raise NotReadyError(
             f"{active(with_owners(context, living, heads))}{ends}; nothing was removed",
-            hint="wait for it (kit wait), stop it (kit stop), or end it by: kit down --force",
+            hint="wait for it (kit wait), stop it (kit stop ID), or end it by: kit down --force",
         )
 
 

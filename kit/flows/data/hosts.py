@@ -65,5 +65,5 @@ def spare_runs(context: Context, why: str) -> None:
     if living:
         raise NotReadyError(
             f"the run {', '.join(living)} is active and {why}",
-            hint="wait for it (kit wait) or stop it (kit stop)",
+            hint="wait for it (kit wait) or stop it (kit stop ID)",
         )

@@ -102,18 +102,19 @@ def stored_runs(context: Context, transport: Transport) -> list[StoredRun]:
 
 
 def _listed(context: Context, transport: Transport) -> RunList:
-    head = context.inventory.head
+    # Not always the first host of the hosts file: an earlier head has runs, too.
+    head = transport.host.name
     done = transport.run(script("runs", names.folder(context.spec.name), "list"), timeout_s=30)
     if done.code != 0:
         raise StepError(
             f"its runs could not be read: {done.error_text or f'exit {done.code}'}",
-            hint=f"look at the host: kit ssh {head.name}",
-            host=head.name,
+            hint=f"look at the host: kit ssh {head}",
+            host=head,
         )
-    with answer_of(head.name, "its list of runs"):
+    with answer_of(head, "its list of runs"):
         runs = read_list(done.stdout)
     for text in runs.problems:
-        context.reporter.report(Warned(text=text, hint=f"look at the host: kit ssh {head.name}"))
+        context.reporter.report(Warned(text=text, hint=f"look at the host: kit ssh {head}"))
     return runs
 
 

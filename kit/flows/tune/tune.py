@@ -213,7 +213,7 @@ def _flavour(context: Context, cluster: ClusterRecord) -> str:
 def _disturbed(runs: Sequence[str]) -> NotReadyError:
     return NotReadyError(
         f"{active(runs)}, and kit tune measures the network that runs use; nothing was measured",
-        hint="wait for it (kit wait), or stop it (kit stop)",
+        hint="wait for it (kit wait), or stop it (kit stop ID)",
     )
 
 

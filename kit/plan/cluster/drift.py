@@ -7,7 +7,7 @@ and kit ps shows what differs. A short secret can be guessed from its digest, so
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kit.errors import NotReadyError
@@ -78,10 +78,28 @@ def shown(differing: tuple[str, ...]) -> str:
     return "; ".join(differing[:_MOST]) + (f"; and {len(differing) - _MOST} more" if len(differing) > _MOST else "")
 
 
-def replaced(differing: tuple[str, ...], last: AuditEntry | None) -> str:
-    """Return what a deploy says before it replaces settings. `last` is the deploy that wrote them, if it is known."""
+def replaced(differing: tuple[str, ...], last: AuditEntry | None, version: str) -> str:
+    """Return what a deploy says before it replaces settings that a kit of this version deployed.
+
+    `last` is the deploy that wrote them, if it is known.
+    """
     whose = f", by {last.who} at {last.time}" if last else ""
-    return f"kit.yaml differs from the last deploy{whose} (deployed → now): {shown(differing)}"
+    words = shown(differing) + versions.other_defaults(version)
+    return f"kit.yaml differs from the last deploy{whose} (deployed → now): {words}"
+
+
+def last_deploy(entries: Sequence[AuditEntry]) -> AuditEntry | None:
+    """Return the last deploy in an audit (the oldest entry first), or None if nobody knows whose settings are there.
+
+    A deploy that failed may have recorded its settings or not. So one person must have made all since the last success.
+    """
+    deploys: list[AuditEntry] = []
+    for entry in reversed(entries):
+        if entry.verb == "deploy":
+            deploys.append(entry)
+            if entry.outcome == "done":
+                break
+    return deploys[0] if len({deploy.who for deploy in deploys}) == 1 else None
 
 
 def _differences(deployed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:

@@ -51,7 +51,7 @@ def chosen(survey: Survey, words: Sequence[str], *, older_than: str | None = Non
     if active:
         raise NotReadyError(
             f"the run {', '.join(active)} is active; nothing was removed",
-            hint="wait for it (kit wait) or stop it (kit stop)",
+            hint="wait for it (kit wait) or stop it (kit stop ID)",
         )
     if older_than is not None:
         began = _began(survey)

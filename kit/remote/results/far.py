@@ -216,7 +216,9 @@ def remove(transport: Transport, cluster: str, ids: Sequence[str]) -> Mapping[st
             if run.id not in wanted:
                 raise OddAnswer("it names a run that was not to be removed", line)
             if run.live:
-                raise StepError(f"run {run.id} has begun to live", hint="stop it: kit stop", host=transport.host.name)
+                raise StepError(
+                    f"run {run.id} has begun to live", hint=f"stop it: kit stop {run.id}", host=transport.host.name
+                )
             if run.error:
                 text_ = run.error[:_MOST_TEXT]
                 raise StepError(f"run {run.id} could not be removed: {text_}", host=transport.host.name)

@@ -76,7 +76,8 @@ if command -v docker >/dev/null 2>&1; then
   # A busy engine answers within a minute, and one that hangs never does.
   ids=$(timeout 60 docker ps --all --quiet --filter "label=kit.cluster=$cluster")
   code=$?
-  if [ "$code" -eq 124 ]; then echo 'the engine did not answer within 60 s' >&2; fi
+  # The second code is that of busybox's timeout.
+  case $code in 124 | 143) echo 'the engine did not answer within 60 s' >&2 ;; esac
   [ "$code" -eq 0 ] || exit 1
 fi
 end_stagers "$cluster" || exit 1

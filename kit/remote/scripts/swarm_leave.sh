@@ -12,6 +12,8 @@ state=$(read_info LocalNodeState) && node=$(read_info NodeID) && manager=$(read_
 if [ "$state" = inactive ] || { [ "$member" != "$node" ] && [ "$member" != pending ]; }; then tidy; exit 0; fi
 case " $2 " in *' all '* | *" $node "*) exit 0 ;; esac
 [ -z "$(docker ps --quiet --filter label=com.docker.swarm.task.id)" ] || exit 0
+# Services keep their swarm, as a task here does. Nobody is advised to leave it by force: another manager may need this one.
+if [ "$manager" = true ] && [ -n "$(docker service ls --quiet)" ]; then exit 0; fi
 # Lists overlay networks that containers of this VM use, and, on a manager, all that the swarm stores. kit makes no such
 # networks, and no configs. Its secrets have a label.
 belongings() {
@@ -26,7 +28,6 @@ kept=$(belongings) || exit 1
 if printf '%s\n' "$kept" | grep '^keeps '; then exit 0; fi
 if [ "$manager" = true ]; then
   # The manager leaves last, and only if nobody needs it. It learns about 10 s late that a member left.
-  [ -z "$(docker service ls --quiet)" ] || exit 0
   for other in $(docker node ls --format '{{.ID}} {{.Status}}' | grep -v ' Down$' | cut -d' ' -f1); do
     case " $node $3 " in *" $other "*) continue ;; esac
     echo "stays for $(docker node inspect --format '{{.Description.Hostname}}' "$other")"

@@ -11,6 +11,7 @@ import pytest
 from kit import __version__
 from kit.errors import NotReadyError
 from kit.model.data import DataSource, DataSpec
+from kit.model.lock import AuditEntry
 from kit.model.spec import (
     ClusterSpec,
     ImageSpec,
@@ -22,7 +23,7 @@ from kit.model.spec import (
     UlimitSpec,
 )
 from kit.model.values import fields, is_value, replace
-from kit.plan.cluster.drift import deployed_settings, differences, refusal
+from kit.plan.cluster.drift import deployed_settings, differences, last_deploy, refusal, replaced
 
 STORE = DataSource(kind="store", text="s3://corpus/text", scheme="s3", place="corpus", path="text")
 NFS = DataSource(kind="nfs", text="nfs://10.0.0.9/text", place="10.0.0.9", path="/text")
@@ -280,3 +281,36 @@ def test_a_record_of_an_earlier_kit_lacks_newer_settings() -> None:
     assert len(known) < len(recorded(SPEC))
     spec = replace(SPEC, user="1:1", pids=1, nccl=NcclSpec(plugin="/p"), security=SecuritySpec(read_only=False))
     assert differences(known, spec, requirements="0123456789ab") == ()
+
+
+def deployed_by(who: str, outcome: str, verb: str = "deploy") -> AuditEntry:
+    return AuditEntry(time="2026-11-21T10:15:00Z", who=who, verb=verb, what="", outcome=outcome, seconds=1.0)
+
+
+ANNA, BEN = deployed_by("anna@laptop", "done"), deployed_by("ben@desk", "done")
+FAILED = deployed_by("ben@desk", "failed")
+
+
+@pytest.mark.parametrize(
+    ("entries", "last"),
+    [
+        ([BEN, ANNA], ANNA),
+        ([ANNA, deployed_by("carl@box", "done", "data rm")], ANNA),
+        # Its settings may be there, or still those of the deploy before.
+        ([ANNA, FAILED], None),
+        ([ANNA, BEN, FAILED], FAILED),
+        ([FAILED, deployed_by("ben@desk", "interrupted")], deployed_by("ben@desk", "interrupted")),
+        ([], None),
+    ],
+)
+def test_whose_settings_are_deployed(entries: list[AuditEntry], last: AuditEntry | None) -> None:
+    assert last_deploy(entries) == last
+
+
+def test_a_deploy_names_what_it_replaces_and_a_kit_that_may_have_other_defaults() -> None:
+    """After an upgrade of kit, a default may differ, and nobody has edited kit.yaml."""
+    text = "kit.yaml differs from the last deploy, by anna@laptop at 2026-11-21T10:15:00Z (deployed → now): a: 1 → 2"
+    assert replaced(("a: 1 → 2",), ANNA, __version__) == text
+    text = "kit.yaml differs from the last deploy (deployed → now): a: 1 → 2"
+    more = f"; an older kit deployed, and kit {__version__} may have other defaults"
+    assert replaced(("a: 1 → 2",), None, "") == text + more

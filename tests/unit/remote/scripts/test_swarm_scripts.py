@@ -243,6 +243,8 @@ def test_who_leaves_a_swarm(
         # kit's own secret, and two of somebody else's.
         ("true", {"secret": "\\nkeeps secret a\\nkeeps secret b"}, "keeps secret a\nkeeps secret b\n"),
         ("true", {"config": "keeps config c"}, "keeps config c\n"),
+        # A second manager that left the cluster. To leave by force, as the hint says, could end the others' swarm.
+        ("true", {"services": "s1", "network": "keeps network mine"}, ""),
     ],
 )
 def test_nobody_leaves_a_swarm_that_has_things_of_somebody_else(
