@@ -2,8 +2,9 @@
 
 Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "options": [names], "record":
 "<cluster.json>", "runs": [runs that hold slots], "code": {digest: [hosts]}, "needed": [digests], "waiting": N,
-"cordons": {...}, "reserved": {...}, "now": seconds since 1970, by this clock}: the snapshots of code that are here, the
-newest first, and those that these and waiting runs need; what is reserved for the first in line (kitqueue.gate).
+"cordons": {...}, "reserved": {...}, "now": seconds since 1970, by this clock}: the runs by kitrun.leases.held; the
+snapshots of code that are here, the newest first, and those that these and waiting runs need; what is reserved for the
+first in line (kitqueue.gate).
 `words`: an added place may have "env" (kitelastic.desk). `options`: those of a run that earlier launchers ignore
 (kitrun.requests). kit answers with one line, and gets one or more:
 

@@ -20,7 +20,10 @@ EVERYWHERE = "everywhere"
 
 
 def held(root: Optional[str] = None) -> List[store.Record]:
-    """Return the records of the runs that hold slots: living ones, and lost ones that may have ranks on other nodes."""
+    """Return the records of the runs that hold slots: living ones, and lost ones that may have ranks on other nodes.
+
+    Those of lost runs come last, and have "lost": true. They hold slots, but nobody can stop or change them.
+    """
     records = living(root)
     # This clock begins with the VM.
     up_s = time.monotonic()
@@ -41,7 +44,7 @@ def lost(run: store.Run, booted: float) -> Optional[store.Record]:
     if record is None:
         # The power was cut before the record was on the disk.
         record = {"id": run.id, "places": [], EVERYWHERE: True}
-    return dict(record, started=booted, monotonic=None, limit=RANKS_S)
+    return dict(record, started=booted, monotonic=None, limit=RANKS_S, lost=True)
 
 
 def living(root: Optional[str] = None) -> List[store.Record]:

@@ -131,6 +131,8 @@ def drop_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
 
 
 def _chosen(context: Context, living: Sequence[RunRecord], word: str | None) -> RunRecord:
+    # A lost run also holds slots for a while, and nobody can change its hosts.
+    living = [run for run in living if run.state == "running"]
     record = find(list(reversed(living)), word)
     if record is None and word is None:
         raise NotReadyError(
