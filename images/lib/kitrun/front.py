@@ -141,8 +141,12 @@ class Front:
     def _started(self, word: str, waiting: Sequence[Request]) -> Optional[store.Run]:
         """Return the run that the word means, unless it may also mean one in line."""
         run = store.find(word, self.root)
-        others = word and run and run.id != word and any(entry["id"].startswith(word) for entry in waiting)
-        return None if others else run
+        if run is None:
+            return None
+        others = word and run.id != word and any(entry["id"].startswith(word) for entry in waiting)
+        # If the head went down during its start, it is still in line, and starts again.
+        again = any(entry["id"] == run.id for entry in waiting) and run.cut
+        return None if others or again else run
 
     def _operations(self) -> "Dict[str, Callable[[store.Run, Request], int]]":
         return {"start": self.start, "attach": self.attach, "stop": self.stop, "hosts": self.hosts}
