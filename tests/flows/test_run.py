@@ -502,16 +502,16 @@ def test_a_lost_run_holds_its_slots_but_is_not_the_latest_one_to_stop(
 ) -> None:
     """The head's VM has just come back, so other hosts may still have ranks of the lost run."""
     cluster = Cluster(fleet, make_head(leases_RANKS_S=1e9), reporter, monkeypatch)
-    place = Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1), of=2)
+    place = Place(node="gpu2", address="10.0.0.2", ranks=2, slots=(0, 1), of=2)
     folder = cluster.head.runs / "20261121-101500-3fa2"
     folder.mkdir(parents=True)
     (folder / "record.json").write_text(json.dumps({"id": folder.name, "by": "anna@x", "places": [asdict(place)]}))
     with pytest.raises(NotReadyError, match=f"{folder.name} of anna@x, which was lost with the head$") as caught:
-        cluster.run("true", np=1)
+        cluster.run("true", np=1, hosts="gpu2")
     assert "end the ranks of a lost run within a minute: run the same again then" in str(caught.value.hint)
-    mine = detached(cluster, hosts="gpu2").plan.run_id
+    mine = detached(cluster).plan.run_id
     with pytest.raises(NotReadyError, match=f"run {mine} stay the same: run {mine} is not elastic"):
-        drop_hosts(cluster.context(), None, "gpu2")
+        drop_hosts(cluster.context(), None, "gpu1")
     assert stop(cluster.context(), None, grace_s=0.0).id == mine
     cluster.head.nothing_left()
 
