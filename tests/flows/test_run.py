@@ -509,6 +509,9 @@ def test_a_lost_run_holds_its_slots_but_is_not_the_latest_one_to_stop(
     with pytest.raises(NotReadyError, match=f"{folder.name} of anna@x, which was lost with the head$") as caught:
         cluster.run("true", np=1, hosts="gpu2")
     assert "end the ranks of a lost run within a minute: run the same again then" in str(caught.value.hint)
+    for word, message in ((None, "no run is running, so none can change"), (folder.name, f"{folder.name} has ended$")):
+        with pytest.raises(NotReadyError, match=message):
+            drop_hosts(cluster.context(), word, "gpu2")
     mine = detached(cluster).plan.run_id
     with pytest.raises(NotReadyError, match=f"run {mine} stay the same: run {mine} is not elastic"):
         drop_hosts(cluster.context(), None, "gpu1")
