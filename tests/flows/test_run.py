@@ -25,18 +25,19 @@ from kit.flows.run import attach as attaching
 from kit.flows.run import follow
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.dial import dialled
+from kit.flows.run.hosts import drop_hosts
 from kit.flows.run.listing import listing, show
 from kit.flows.run.ready import planned
 from kit.flows.run.run import run
 from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
-from kit.model.run import RUN_ID, RunCode, RunRecord
+from kit.model.run import RUN_ID, Place, RunCode, RunRecord
 from kit.model.values import asdict
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
-from tests.fakes.head import Head, until
+from tests.fakes.head import Head, MakeHead, until
 from tests.fakes.reporter import Remembering
 from tests.fakes.vm import listed
 
@@ -492,6 +493,28 @@ def test_stop_without_an_id_spares_the_run_of_somebody_else(cluster: Cluster, mo
     assert caught.value.hint == f"to stop it, name it: kit stop {theirs}; your latest run: kit stop {mine}"
     assert stop(cluster.context(), theirs, grace_s=0.0).id == theirs
     # Now the latest one is yours.
+    assert stop(cluster.context(), None, grace_s=0.0).id == mine
+    cluster.head.nothing_left()
+
+
+def test_a_lost_run_holds_its_slots_but_is_not_the_latest_one_to_stop(
+    fleet: Fleet, make_head: MakeHead, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head's VM has just come back, so other hosts may still have ranks of the lost run."""
+    cluster = Cluster(fleet, make_head(leases_RANKS_S=1e9), reporter, monkeypatch)
+    place = Place(node="gpu2", address="10.0.0.2", ranks=2, slots=(0, 1), of=2)
+    folder = cluster.head.runs / "20261121-101500-3fa2"
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text(json.dumps({"id": folder.name, "by": "anna@x", "places": [asdict(place)]}))
+    with pytest.raises(NotReadyError, match=f"{folder.name} of anna@x, which was lost with the head$") as caught:
+        cluster.run("true", np=1, hosts="gpu2")
+    assert "end the ranks of a lost run within a minute: run the same again then" in str(caught.value.hint)
+    for word, message in ((None, "no run is running, so none can change"), (folder.name, f"{folder.name} has ended$")):
+        with pytest.raises(NotReadyError, match=message):
+            drop_hosts(cluster.context(), word, "gpu2")
+    mine = detached(cluster).plan.run_id
+    with pytest.raises(NotReadyError, match=f"run {mine} stay the same: run {mine} is not elastic"):
+        drop_hosts(cluster.context(), None, "gpu1")
     assert stop(cluster.context(), None, grace_s=0.0).id == mine
     cluster.head.nothing_left()
 

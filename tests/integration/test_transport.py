@@ -178,7 +178,7 @@ def masters(cluster: Cluster) -> set[str]:
 
     Verbs of other lanes have such processes at any time, for their own hosts.
     """
-    title = r"^ssh: /tmp/kit-[^/]{8}/s \[mux\]"
+    title = r"^ssh: /tmp/kit-[0-9]+-[^/]{8}/s \[mux\]"
     processes = subprocess.run(["pgrep", "-f", title], capture_output=True, text=True, check=False).stdout.split()
     sockets = subprocess.run(["ss", "-Htnp"], capture_output=True, text=True, check=True).stdout
     peers = {host.address for host in cluster.hosts}

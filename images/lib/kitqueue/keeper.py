@@ -183,7 +183,7 @@ class Keeper:
         return made
 
     def _ended(self, waiting: Iterable[order.Waiting]) -> Dict[str, bool]:
-        """Return how the runs ended for which others wait. A run that was lost did not end well."""
+        """Return how the runs ended for which others wait."""
         # The folder of a run that ended may be gone by now.
         known = self._known.get("ended") or {}
         ended = {}
@@ -191,9 +191,9 @@ class Keeper:
             if run_id in known:
                 ended[run_id] = bool(known[run_id])
                 continue
-            run = store.Run(run_id, self.root)
-            if run.exists and not run.alive:
-                ended[run_id] = (run.ending or {}).get("exit_code") == 0
+            well = line.ended_well(run_id, self.root)
+            if well is not None:
+                ended[run_id] = well
         return ended
 
     def _answer(self, starts: Iterable[order.Start], view: View) -> bool:

@@ -105,6 +105,15 @@ def has(run_id: str, root: Optional[str] = None) -> bool:
     return os.path.exists(_path(run_id + ".json", root))
 
 
+def ended_well(run_id: str, root: Optional[str] = None) -> Optional[bool]:
+    """Return whether a run ended well, or None if it has not ended. A run that was lost did not end well."""
+    run = store.Run(run_id, root)
+    # If the head went down during its start, a run in line starts again.
+    if not run.exists or run.alive or (run.cut and has(run_id, root)):
+        return None
+    return (run.ending or {}).get("exit_code") == 0
+
+
 def code(waiting: Iterable[Entry]) -> Set[str]:
     """Return the digests of the snapshots of code that these runs need."""
     return {entry["request"]["code"] for entry in waiting if entry["request"].get("code")}

@@ -40,11 +40,9 @@ def _ended(entry: Mapping[str, Any], root: str) -> Dict[str, bool]:
     known = line.state(root).get("ended") or {}
     ended = {}
     for run_id in [run_id for _, _, ids in entry.get("after") or [] for run_id in ids]:
-        run = store.Run(run_id, root)
-        if run_id in known:
-            ended[run_id] = bool(known[run_id])
-        elif run.exists and not run.alive:
-            ended[run_id] = (run.ending or {}).get("exit_code") == 0
+        well = bool(known[run_id]) if run_id in known else line.ended_well(run_id, root)
+        if well is not None:
+            ended[run_id] = well
     return ended
 
 

@@ -55,11 +55,12 @@ def await_start(run: store.Run, record: str, say: Say, gone: Callable[[float], b
     """
     root = run.root
     last_answer: Optional[desk.Answer] = None
-    while not run.exists:
+    # A record that nobody can read is from a start during which the head went down. The run starts again.
+    while run.record is None:
         entry = line.read(run.id, root)
         if entry is None:
             # Between the two looks, it started or was removed.
-            if run.exists:
+            if run.record is not None:
                 break
             say({"missing": run.id})
             return False

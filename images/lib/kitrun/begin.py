@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from kitrun import store, supervise
+from kitrun import leases, store, supervise
 
 # The parts of a start, and their types.
 LAUNCH = {"hostfile": str, "argv": list, "env": dict, "places": list, "head": str, "policy": dict, "info": dict}
@@ -50,6 +50,8 @@ def record_of(run_id: str, launch: Mapping[str, Any]) -> Request:
     record["started"] = time.time()
     # The line plans with both (kitqueue.keeper). A person may set the other clock, but not the supervisor's.
     record["monotonic"] = time.monotonic()
+    # A run that was lost in an earlier boot holds no slots (kitrun.leases).
+    record["boot"] = leases.boot()
     if launch["policy"].get("timeout"):
         record["limit"] = launch["policy"]["timeout"]
     return record

@@ -2,8 +2,9 @@
 
 Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "options": [names], "record":
 "<cluster.json>", "runs": [runs that hold slots], "code": {digest: [hosts]}, "needed": [digests], "waiting": N,
-"cordons": {...}, "reserved": {...}, "now": seconds since 1970, by this clock}: the snapshots of code that are here, the
-newest first, and those that these and waiting runs need; what is reserved for the first in line (kitqueue.gate).
+"cordons": {...}, "reserved": {...}, "now": seconds since 1970, by this clock}: the runs by kitrun.leases.held; the
+snapshots of code that are here, the newest first, and those that these and waiting runs need; what is reserved for the
+first in line (kitqueue.gate).
 `words`: an added place may have "env" (kitelastic.desk). `options`: those of a run that earlier launchers ignore
 (kitrun.requests). kit answers with one line, and gets one or more:
 
@@ -140,8 +141,12 @@ class Front:
     def _started(self, word: str, waiting: Sequence[Request]) -> Optional[store.Run]:
         """Return the run that the word means, unless it may also mean one in line."""
         run = store.find(word, self.root)
-        others = word and run and run.id != word and any(entry["id"].startswith(word) for entry in waiting)
-        return None if others else run
+        if run is None:
+            return None
+        others = word and run.id != word and any(entry["id"].startswith(word) for entry in waiting)
+        # If the head went down during its start, it is still in line, and starts again.
+        again = any(entry["id"] == run.id for entry in waiting) and run.cut
+        return None if others or again else run
 
     def _operations(self) -> "Dict[str, Callable[[store.Run, Request], int]]":
         return {"start": self.start, "attach": self.attach, "stop": self.stop, "hosts": self.hosts}

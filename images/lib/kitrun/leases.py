@@ -8,7 +8,7 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kitrun import store
 
@@ -17,17 +17,50 @@ from kitrun import store
 RANKS_S = 60.0
 # In the record of a lost run that nobody can read: it may have ranks on any slot.
 EVERYWHERE = "everywhere"
+# Containers see that of their VM.
+BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def held(root: Optional[str] = None) -> List[store.Record]:
-    """Return the records of the runs that hold slots: living ones, and lost ones that may have ranks on other nodes."""
+    """Return the records of the runs that hold slots: living ones, and lost ones that may have ranks on other nodes.
+
+    Those of lost runs come last, and have "lost": true. They hold slots, but nobody can stop or change them.
+    """
     records = living(root)
     # This clock begins with the VM.
     up_s = time.monotonic()
     if up_s < RANKS_S:
         booted = float(round(time.time() - up_s))
-        records += filter(None, [lost(run, booted) for run in store.runs(root)])
+        records += filter(None, [lost(run, booted) for run in _recent(store.runs(root))])
     return records
+
+
+def _recent(runs: Sequence[store.Run]) -> List[store.Run]:
+    """Return those of the runs that may have been alive when the head's VM went down last.
+
+    Lost runs keep their records for days, or for good. After the start of a later run in another boot, which is not
+    this one either, the VM has gone down once more. So the ranks of the lost run have ended long ago.
+    """
+    this, recent = boot(), []
+    boots: Set[str] = set()
+    for run in reversed(runs):
+        name = (run.record or {}).get("boot")
+        if isinstance(name, str) and name not in ("", this):
+            boots.add(name)
+        # If nobody knows the run's own boot, it may be one of two others.
+        if len(boots) > 1:
+            break
+        recent.append(run)
+    return recent[::-1]
+
+
+def boot() -> str:
+    """Return the name of this boot of the VM, or '' if the system does not say it."""
+    try:
+        with open(BOOT, encoding="ascii") as file:
+            return file.read(64).strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def lost(run: store.Run, booted: float) -> Optional[store.Record]:
@@ -41,7 +74,7 @@ def lost(run: store.Run, booted: float) -> Optional[store.Record]:
     if record is None:
         # The power was cut before the record was on the disk.
         record = {"id": run.id, "places": [], EVERYWHERE: True}
-    return dict(record, started=booted, monotonic=None, limit=RANKS_S)
+    return dict(record, started=booted, monotonic=None, limit=RANKS_S, lost=True)
 
 
 def living(root: Optional[str] = None) -> List[store.Record]:

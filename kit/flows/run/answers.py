@@ -23,10 +23,13 @@ def run_of(head: str, record: object, ending: object = None, *, live: bool = Tru
 
 
 def runs_of(head: str, records: object) -> list[RunRecord]:
-    """Return the runs in a list of records. Raises AnswerError."""
+    """Return the runs in a list of records of runs that hold slots. Raises AnswerError.
+
+    A lost run also holds them for a while (images/lib/kitrun/leases.py).
+    """
     with answer_of(head, "its list of runs"):
         listed = convert(records, list[dict[str, Any]])
-    return [run_of(head, record) for record in listed]
+    return [run_of(head, record, live=not record.get("lost")) for record in listed]
 
 
 def outcome(head: str, record: object, ending: Mapping[str, Any] | None) -> RunRecord:

@@ -131,7 +131,9 @@ def drop_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
 
 
 def _chosen(context: Context, living: Sequence[RunRecord], word: str | None) -> RunRecord:
-    record = find(list(reversed(living)), word)
+    # A lost run also holds slots for a while. Who does not name it does not mean it.
+    meant = living if word else [run for run in living if run.state == "running"]
+    record = find(list(reversed(meant)), word)
     if record is None and word is None:
         raise NotReadyError(
             "no run is running, so none can change its hosts", hint="start one: kit run --elastic -- python train.py"

@@ -23,6 +23,7 @@ from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.plan.run import leases, records
 from kit.plan.run.again import kept_options
+from kit.plan.run.owners import named
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
 from kit.remote.run.values import remember
@@ -165,7 +166,7 @@ def _waited(context: Context, door: Door, answer: Mapping[str, Any]) -> Mapping[
     while "waiting" in answer:
         holders = runs_of(door.host, answer["waiting"])
         if holders:
-            names_of_holders = ", ".join(f"{holder.id} ({holder.by})" for holder in holders)
+            names_of_holders = ", ".join(named(holder.id, holder.by) for holder in holders)
             context.reporter.report(Note(text=f"waiting for slots that other runs hold: {names_of_holders}"))
         else:
             from kit.flows.run.past import waiting  # noqa: PLC0415  (only where runs wait)

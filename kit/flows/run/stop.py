@@ -58,6 +58,7 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
 
 def _own_latest(door: Door, by: str) -> str | None:
     """Return the id of the latest active run, which this person started. Return None if no run is active."""
+    holders = runs_of(door.host, list(door.living))
     # kit stop by-hand ends those that somebody started in the head's shell.
-    living = [run for run in runs_of(door.host, list(door.living)) if not BY_HAND.fullmatch(run.id)]
+    living = [run for run in holders if run.state == "running" and not BY_HAND.fullmatch(run.id)]
     return owners.latest_of(living, by).id if living else None

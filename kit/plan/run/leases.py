@@ -138,9 +138,13 @@ def needed(np: int) -> str:
 
 def taken(np: int, holders: Sequence[RunRecord]) -> NotReadyError:
     """Return the error that names the runs that hold the slots."""
-    runs = "; ".join(f"{named(run.id, run.by)}, {plural(run.np, 'rank')}" for run in holders[:3])
+    runs = "; ".join(f"{named(run.id, run.by)}, {_extent(run)}" for run in holders[:3])
     more = f"; and {len(holders) - 3} more" if len(holders) > 3 else ""
-    return NotReadyError(
-        f"{needed(np)}, but other runs hold them: {runs}{more}",
-        hint="wait with --wait, choose other hosts with -H, or stop a run: kit stop ID",
-    )
+    hint = "wait with --wait, choose other hosts with -H, or stop a run: kit stop ID"
+    if holders and all(run.state == "lost" for run in holders):
+        hint = "other hosts end the ranks of a lost run within a minute: run the same again then, or wait with --wait"
+    return NotReadyError(f"{needed(np)}, but other runs hold them: {runs}{more}", hint=hint)
+
+
+def _extent(run: RunRecord) -> str:
+    return "which was lost with the head" if run.state == "lost" else plural(run.np, "rank")

@@ -270,12 +270,23 @@ def test_a_start_that_was_cut_in_the_middle_does_not_keep_a_run_in_line(line: Li
     """The head went down when the run had a folder, and no record yet, or one that nobody can read."""
     (first,) = line.queue(line.entry(2, 2, 2))
     line.hosts_of(first)
-    (second,) = line.queue(line.entry(1))
+    second, removed = line.queue(line.entry(1), line.entry(1))
     line.waits(second, "slots")
-    folder = line.head.runs / second
-    folder.mkdir(mode=0o700)
-    for name in ("lock", "end.reserved", "log", last):
-        (folder / name).write_text("cut")
+    for run in (second, removed):
+        folder = line.head.runs / run
+        folder.mkdir(mode=0o700)
+        for name in ("lock", "end.reserved", "log", last):
+            (folder / name).write_text("cut")
+    # It is a run in line for those who ask, and for the runs that wait for it.
+    assert "removed" in line.ask("stop", id=removed)
+    door = line.head.door()
+    assert "queued" in door.ask({"op": "attach", "id": second})
+    (after,) = line.queue(line.entry(1, after=[[second, "ok"]]))
+    assert line.waits(after, "after")["ids"] == [second]
     line.let_go(first)
+    # It may first hear of other reasons to wait.
+    answer = next(answer for answer in iter(door.answer, None) if "queued" not in answer)
+    assert answer["attached"]["id"] == second
     line.let_go(second)
-    assert not (folder / "record.json.new").exists()
+    line.let_go(after)
+    assert not (line.head.runs / second / "record.json.new").exists()

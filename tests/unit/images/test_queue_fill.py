@@ -213,6 +213,46 @@ def test_a_lost_run_whose_record_nobody_can_read_may_have_ranks_on_any_slot(
         assert gate.against({**launch, "places": []}, str(tmp_path), now=True) is None
 
 
+@pytest.mark.parametrize(
+    ("boots", "holders"),
+    [
+        # The last run of the boot that was lost, and those before it; `` is an older launcher, and `4` is now.
+        (["3", "3"], [0, 1]),
+        (["1", "2", "3", "3"], [2, 3]),
+        (["1", "2", "3", "4"], [2, 3]),
+        (["", "", "3", "4"], [0, 1, 2, 3]),
+        (["", "2", "3", "4"], [2, 3]),
+        # A record that nobody can read may be of the boot of the next one.
+        ([None, "3", "4"], [0, 1, 2]),
+        ([None, "2", "3"], [2]),
+        ([["2"], "3"], [0, 1]),
+        # The supervisor was killed in this boot.
+        (["4", "4"], [0, 1]),
+    ],
+)
+def test_a_run_that_was_lost_in_an_earlier_boot_holds_no_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: list[Any], holders: list[int]
+) -> None:
+    """Its record stays for days. Each start of the VM kept its slots from others for a minute."""
+    for number, boot in enumerate(boots):
+        run = keeper.store.Run(f"r{number}", str(tmp_path))
+        os.close(run.create({"id": run.id, "places": [], "boot": boot}))
+        file = Path(run.path("record.json"))
+        if boot is None:
+            file.write_bytes(b"")
+        os.utime(file, (number, number))
+    this = tmp_path / "boot_id"
+    this.write_text("4\n")
+    monkeypatch.setattr(leases, "BOOT", str(this))
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: 30.0, time=time.time))
+    assert [record["id"] for record in leases.held(str(tmp_path))] == [f"r{number}" for number in holders]
+
+
+def test_a_record_says_in_which_boot_the_run_started() -> None:
+    record = keeper.begin.record_of("r1", {"info": {}, "places": [], "helpers": [], "policy": {}})
+    assert record["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def test_no_run_goes_ahead_by_the_limit_of_a_lost_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The VM had been up for days when that run started, and its limit would have ended it as long after this start."""
     times = {"started": 1.0, "monotonic": 9e5, "limit": 3600.0}

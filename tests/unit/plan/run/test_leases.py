@@ -108,6 +108,15 @@ def test_a_refusal_names_who_holds_the_slots() -> None:
     assert "kit stop" in str(caught.value.hint)
 
 
+def test_a_refusal_says_that_nobody_has_to_stop_a_lost_run() -> None:
+    lost = replace(record("r1", held(1, 0)), state="lost")
+    hint = str(taken(1, [lost]).hint)
+    assert "run the same again then" in hint
+    assert "kit stop" not in hint
+    assert "kit stop" in str(taken(2, [lost, record("r2", held(1, 1))]).hint)
+    assert "kit stop" in str(taken(2, []).hint)
+
+
 def test_a_refusal_names_three_and_counts_the_others() -> None:
     message = taken(4, [record(f"r{n}", held(1, n)) for n in range(5)]).message
     assert message.endswith("r2 of me@here, 1 rank; and 2 more")
