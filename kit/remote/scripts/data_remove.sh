@@ -34,16 +34,16 @@ if command -v docker >/dev/null 2>&1; then
 fi
 for folder in "$@"; do
   [ -d "$folder" ] || continue
-  for one in "${folder%/*/*}" "${folder%/*}" "$folder" "$folder/files"; do
-    [ -e "$one" ] || continue
-    # shellcheck disable=SC3067  # sh has -O on all systems that kit supports
-    if [ -L "$one" ] || ! [ -O "$one" ]; then
-      echo "$one is a link, or another user's; nothing was removed" >&2
-      exit 1
-    fi
-  done
+  # Who may rename folders in dir: can put a link there at any time. Nobody can exchange the folder in which this shell is.
+  cd -P "$folder" || exit 1
+  real=$(pwd -P)
+  base=${folder%/*/*/*}
+  case $real in *"${folder#"$base"}") own=yes ;; *) own= ;; esac
+  if ! { [ "$own" ] && is_own ../.. && is_own .. && is_own . && { [ ! -e files ] || is_own files; }; }; then
+    echo "$folder, or a folder above or in it, is a link, or another user's; nothing was removed" >&2
+    exit 1
+  fi
   # What somebody mounted below the folder is not kit's.
-  real=$(readlink -f -- "$folder")
   while read -r _ _ _ _ place _; do
     case $place in
       "$real/mount") is_store "$place" || { echo "$place is not kit's mount: unmount it first; nothing was removed" >&2; exit 1; } ;;
@@ -54,7 +54,7 @@ for folder in "$@"; do
     esac
   done </proc/self/mountinfo
   # data_order.sh takes this lock before it starts a stager.
-  exec 9<"$folder"
+  exec 9<.
   if command -v flock >/dev/null 2>&1; then flock -w 60 9 || { echo "$folder is in use" >&2; exit 1; }; fi
   end_stager || { echo staging; exit 0; }
   something=
@@ -62,17 +62,19 @@ for folder in "$@"; do
     unmount_store "$real/mount" || exit 1
     something=mount
   fi
-  something=$something$(find "$folder" -mindepth 1 ! -path "$folder/files" ! -path "$folder/mount" -print 2>/dev/null | head -n 1)
+  something=$something$(find . -mindepth 1 ! -path ./files ! -path ./mount -print 2>/dev/null | head -n 1)
   # The summary first: what is left of a removal that was killed is not staged.
-  rm -f -- "$folder/staged.json" "$folder/manifest.json" || exit 1
-  find "$folder" -mindepth 1 -maxdepth 1 ! -name files ! -name mount -exec rm -rf -- {} + || exit 1
+  rm -f staged.json manifest.json || exit 1
+  find . -mindepth 1 -maxdepth 1 ! -name files ! -name mount -exec rm -rf -- {} + || exit 1
   # rm and find never follow a link.
-  if [ -d "$folder/files" ]; then find "$folder/files" -mindepth 1 -delete || exit 1; fi
+  if [ -d files ]; then find files -mindepth 1 -delete || exit 1; fi
   [ -z "$something" ] || echo "removed $folder"
   if [ -z "$node" ]; then
     # A folder that is not empty stays.
-    rmdir "$folder/files" "$folder/mount" "$folder" "${folder%/*}" "${folder%/*/*}" 2>/dev/null
+    rmdir files mount 2>/dev/null
+    for one in "$folder" "${folder%/*}" "${folder%/*/*}"; do cd -P .. && rmdir "${one##*/}" 2>/dev/null || break; done
   fi
+  cd /
   exec 9<&-
 done
 [ -n "$node" ] || forget_places "$cluster"

@@ -783,6 +783,14 @@ OPENINGS: tuple[Opening, ...] = (
     ),
     Opening(
         border=_SETUP,
+        what="a key that gpg shows no fingerprint of comes with that of a repository",
+        file="kit/remote/setup/key.sh",
+        old='[ "$packets" -le 1 ] ||',
+        new='[ -n "$packets" ] ||',
+        tests=("unit/remote/setup/test_steps.py", "-k", "alone_in_its_file"),
+    ),
+    Opening(
+        border=_SETUP,
         what="everybody can read what files were before",
         file="kit/remote/setup/common.sh",
         old='(umask 077 && mkdir -p "$state/files" "$state/values") && chmod 700 "${state%/*}" "$state" ||',

@@ -958,9 +958,17 @@ _DATA_FOLDERS = (
         border="From a user of the VM to root, through the folders of data sets",
         what="kit data rm looks only at the last folder of a path",
         file="kit/remote/scripts/data_remove.sh",
-        old='for one in "${folder%/*/*}" "${folder%/*}" "$folder"',
-        new='for one in "$folder"',
+        old='[ "$own" ] && is_own ../.. && is_own .. && is_own . &&',
+        new="is_own . &&",
         tests=(*_PLANTED, "link_above or folder_above"),
+    ),
+    Opening(
+        border="From a user of the VM to root, through the folders of data sets",
+        what="kit data rm goes by a path in which somebody may exchange a folder",
+        file="kit/remote/scripts/data_remove.sh",
+        old="find files -mindepth 1 -delete",
+        new='find "$folder/files" -mindepth 1 -delete',
+        tests=(*_PLANTED, "during_a_removal"),
     ),
 )
 

@@ -19,7 +19,7 @@ from kit.model.repository import repository
 from kit.remote.code import gathered
 from kit.remote.code.gathered import gather
 from kit.remote.code.gatherer import NotGatheredError, Place
-from kit.remote.code.sshkeys import _listens
+from kit.remote.code.sshkeys import Agent, NoWayError, Way, _host_keys, _listens
 from kit.remote.ship.porter.git import SshAddress, ssh_address
 from tests.fakes import repository as repositories
 from tests.fakes.head import until
@@ -52,6 +52,15 @@ def made_key(path: Path, passphrase: str = "") -> Path:
 )
 def test_where_a_url_leads(url: str, address: SshAddress | None) -> None:
     assert ssh_address(url) == address
+
+
+def test_files_of_a_login_that_is_not_there_are_missing() -> None:
+    """An ssh_config may come from another machine, with ~LOGIN in it. Path.expanduser raises RuntimeError for that."""
+    at = "~no-such-login/.ssh"
+    config = {"identityagent": [f"{at}/agent"], "identityfile": [f"{at}/key"], "userknownhostsfile": [f"{at}/known"]}
+    assert _host_keys("git.example", config) == []
+    with pytest.raises(NoWayError, match="no SSH agent is running here"):
+        Agent(Way(name="git.example", port=22, user="git", keys=(), config=config))
 
 
 class Server:

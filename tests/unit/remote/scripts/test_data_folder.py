@@ -137,7 +137,7 @@ def test_a_link_above_the_folder_of_a_data_set_leads_nowhere(tmp_path: Path, pla
     assert done.stdout.splitlines()[1:] == [f"set {tmp_path}/shm/kit-data/lab/web", "end"]
     done = on_vm(tmp_path, shell, "data_remove", "lab", "web", folder)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"{tmp_path}/shm/kit-data/lab is a link, or another user's; nothing was removed\n"
+    assert "lab/web, or a folder above or in it, is a link, or another user's; nothing was removed\n" in done.stderr
     for data in ((), (folder,)):
         done = on_vm(tmp_path, shell, "remove", "lab", "/opt/kit/lab", "all", "--", *data)
         assert (done.returncode, done.stdout) == (0, "")
@@ -153,6 +153,42 @@ def test_the_folder_above_of_another_user_leads_nowhere(tmp_path: Path) -> None:
     assert "set" not in on_vm(tmp_path, "sh", "data_state", "lab").stdout
     done = on_vm(tmp_path, "sh", "data_remove", "lab", "web", "/dev/shm/kit-data/lab/web")
     assert (done.returncode, (data / "coming" / "mail").exists()) == (1, True)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_link_that_comes_during_a_removal_leads_nowhere(
+    tmp_path: Path, planted: Path, shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a dir: of another user, who moves kit's folders away while kit waits for the lock or the engine."""
+    data = tmp_path / "dir" / "kit-data" / "lab" / "web"
+    for name in ("coming", "files"):
+        (data / name).mkdir(parents=True)
+        (data / name / "part").touch()
+    (planted.parent / "theirs").mkdir()
+    (planted.parent / "theirs" / "lab").symlink_to(planted)
+    (tmp_path / "bin").mkdir()
+    flock = tmp_path / "bin" / "flock"
+    flock.write_text(f"#!/bin/sh\ncd {tmp_path} && mv dir/kit-data moved && mv theirs dir/kit-data\n")
+    flock.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
+    before = sorted(planted.rglob("*"))
+    done = on_vm(tmp_path, shell, "data_remove", "lab", "web", str(data))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"removed {data}\n", "")
+    assert sorted(planted.rglob("*")) == before
+    # Its own are gone, wherever they are now.
+    assert not (tmp_path / "moved" / "lab").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_removal_goes_through_a_link_of_root_to_the_disk(tmp_path: Path, shell: str) -> None:
+    data = tmp_path / "disk" / "kit-data" / "lab" / "web"
+    (data / "files").mkdir(parents=True)
+    (data / "files" / "part").touch()
+    (tmp_path / "dir").symlink_to("disk")
+    folder = f"{tmp_path}/dir/kit-data/lab/web"
+    done = on_vm(tmp_path, shell, "data_remove", "lab", "web", folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"removed {folder}\n", "")
+    assert list((tmp_path / "disk").iterdir()) == []
 
 
 def test_the_umask_of_the_login_does_not_open_kits_folder(tmp_path: Path) -> None:

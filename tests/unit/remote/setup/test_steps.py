@@ -25,6 +25,9 @@ OTHER = base64.b64decode(
     "adv19kvtsDFAFbykqNJYRMAFAmsKzvACGwMFCwkIBwIGFQoJCAsCBBYCAwECHgECF4AACgkQFbykqNJYRMDX6gEAy/vde37pb7e1"
     "8Ngr5xUWzMmR9rXR6jHMBz/o7Lx/JjEA/j4pJNYrfZMDCFAdLkgIe+B3VdzpSycxfrM94fxZuK8B"
 )
+# The other key in forms of which gpg shows no public key: a secret key (of 1), and a version that gpg 2 does not know.
+SECRET = bytes([0x94, OTHER[1] + 6]) + OTHER[2:53] + b"\0\0\1\1\0\2" + OTHER[53:]
+NEWER = OTHER[:2] + b"\6" + OTHER[3:]
 PRINT = "5456ECFEC77A47132AC50854958263059A7DC851"
 
 
@@ -80,8 +83,9 @@ def test_a_folder_that_kit_made_for_two_files_goes_with_the_last(tmp_path: Path)
 @pytest.mark.parametrize(
     ("keys", "refused"),
     [(GOOD, ""), (OTHER, "1DCF4569DBF5F64BEDB0314015BCA4A8D25844C0"), (GOOD + OTHER, f"{PRINT} and 1DCF4569"),
-     (OTHER + GOOD, f"and {PRINT}"), (b"text", "of nothing")],
-    ids=["alone", "another", "before another", "after another", "none"],
+     (OTHER + GOOD, f"and {PRINT}"), (b"text", "of nothing"), (GOOD + SECRET, f"another key beside {PRINT}"),
+     (NEWER + GOOD, f"another key beside {PRINT}")],
+    ids=["alone", "another", "before another", "after another", "none", "secret", "version 6"],
 )  # fmt: skip
 def test_the_wanted_key_of_a_repository_is_alone_in_its_file(tmp_path: Path, keys: bytes, refused: str) -> None:
     """A server that somebody broke into sends the right key, and beside it one that signs other packages."""
