@@ -215,7 +215,7 @@ def test_no_line_is_lost_or_printed_twice(
     """
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     # The first lines of a connection are answers.
-    limit = "if [ $count -lt 6 ]; then cut_after $((count * 31 + 800)); exit 255; fi"
+    limit = "if [ $count -lt 6 ]; then cut_after $((count * 31 + 1200)); exit 255; fi"
     talk = 'for n in $(seq 1 300); do echo "line $n of a rank that talks"; [ $((n % 30)) -ne 0 ] || sleep 0.05; done'
     wait = f"until [ $(grep -c x {head.folder}/dialled) -ge 6 ]; do sleep 0.05; done"
     script = f'{talk}; {wait}; printf "no newline"'
