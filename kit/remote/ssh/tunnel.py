@@ -27,6 +27,8 @@ _REFUSED = re.compile(r"channel [0-9]+: open failed: (?P<why>.*)")
 _ASK_S = 15.0
 # How long the command has to end by itself when the tunnel closes, and its thread after that.
 _END_S = 8.0
+# How long a wait in the main thread is, at most.
+_LOOK_S = 1.0
 # The longest line that is passed on, in bytes.
 _MOST_LINE = 1 << 16
 
@@ -113,7 +115,9 @@ class Tunnel:
     def wait(self) -> int:
         """Wait until the command ends, and return its exit code. Raises UnreachableError if the connection breaks."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended)
+            # Python notices a Ctrl-C that comes just before it waits only when the wait ends.
+            while not self._changed.wait_for(lambda: self._ended, _LOOK_S):
+                pass
         self._raise()
         return self._code
 
