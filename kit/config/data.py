@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from kit.config import datafolders as folders
 from kit.config import datasource, rules
@@ -16,6 +16,7 @@ from kit.config.words import listed, near, plain, shown
 from kit.model import names
 from kit.model.data import DataSpec, Split, Stage
 from kit.model.spec import NAME
+from kit.model.values import defaults
 
 EXAMPLE: Mapping[str, object] = {"imagenet": {"from": "s3://bucket/imagenet", "to": "/data/imagenet"}}
 # What engines mount, and what rclone mounts.
@@ -28,8 +29,7 @@ _STAGES = {
 }
 
 
-@dataclass(frozen=True)
-class DataSets:
+class DataSets(Struct, frozen=True):
     """A mapping from the names of data sets to their fields."""
 
     wants: str = "NAME: sections, indented, each with from and to"
@@ -210,13 +210,12 @@ def _check_mounted(values: Mapping[str, Any]) -> None:
 
 
 def _fields() -> Iterator[Setting]:
-    defaults = {field.name: field.default for field in dataclasses.fields(DataSpec)}
+    values = defaults(DataSpec)
 
     def field(
         key: str, kind: Kind, description: str, *, example: object = None, rule: Callable[[Any], object] | None = None
     ) -> Setting:
-        default = defaults.get(key)
-        default = None if default is dataclasses.MISSING else default
+        default = values.get(key)
         return Setting(
             path=f"data.NAME.{key}",
             description=description,

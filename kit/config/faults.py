@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -31,8 +30,7 @@ _INSTEAD = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Override:
+class Override(Struct, frozen=True, kw_only=True):
     """A value that replaces the file's value. `source` is its variable or flag: KIT_NETWORK or --network."""
 
     value: object

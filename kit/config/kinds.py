@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from kit.config.words import listed
 from kit.model import quantity
@@ -78,8 +79,7 @@ class Kind(Protocol):
         """Return the alternatives of the JSON schema."""
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """One piece of text of at least `shortest` characters."""
 
     shortest: int = 0
@@ -98,8 +98,7 @@ class Text:
         return [{"type": "string", "minLength": self.shortest} if self.shortest else {"type": "string"}]
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One of some words. `instead` maps words that people write instead to what they should write.
 
     `truths` maps true or false to the word that YAML reads as it: `off` is false to YAML.
@@ -129,8 +128,7 @@ class Choice:
         return [{"type": "string", "enum": list(self.choices)}, *truths]
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """A whole number. Text with a leading zero is refused: some readers of YAML take 010 for 8, others for 10."""
 
     low: int
@@ -158,8 +156,7 @@ class Whole:
         return [{"type": "integer", "minimum": self.low, "maximum": self.high}]
 
 
-@dataclass(frozen=True)
-class Cpus:
+class Cpus(Struct, frozen=True):
     """A number of CPUs of at least 0.01 with at most two decimals, or the word exclusive."""
 
     most: int
@@ -188,8 +185,7 @@ class Cpus:
         ]
 
 
-@dataclass(frozen=True)
-class Days:
+class Days(Struct, frozen=True):
     """A time in days: a number, or with units. Above 0, up to `most` days."""
 
     most: int
@@ -224,8 +220,7 @@ class Days:
         return [{"type": "number", "exclusiveMinimum": 0, "maximum": self.most}, units]
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(Struct, frozen=True):
     """true or false, or one of the words that YAML and shells use for them."""
 
     wants: str = "true or false"
@@ -242,8 +237,7 @@ class Truth:
         return [{"type": "boolean"}]
 
 
-@dataclass(frozen=True)
-class Auto:
+class Auto(Struct, frozen=True):
     """The word auto, or a value of another kind."""
 
     kind: Kind
@@ -261,8 +255,7 @@ class Auto:
         return [{"type": "string", "const": "auto"}, *self.kind.shapes()]
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(Struct, frozen=True):
     """A list of one kind."""
 
     kind: Kind
@@ -285,8 +278,7 @@ class Items:
         return [{"type": "array", "items": self.kind.shapes()[0]}]
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """A command: a list of words, or one line that is split as a POSIX shell splits it, without expansion."""
 
     wants: str = "a command on one line, or a list of its words"
@@ -300,8 +292,7 @@ class Command:
         return [{"type": "string"}, {"type": "array", "items": _TEXT_OR_NUMBER}]
 
 
-@dataclass(frozen=True)
-class Variables:
+class Variables(Struct, frozen=True):
     """A mapping from the names of environment variables to text. A number becomes its text."""
 
     wants: str = "NAME: VALUE lines, indented"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.config.kinds import Kind, Shape
 from kit.model.spec import ClusterSpec
@@ -18,8 +19,7 @@ _FLAGS = {"setup.hugepages": "--hugepages", "ssh.keep": "--no-keep"}
 NULL: Shape = {"type": "null"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """One field, or a section of fields.
 
     `path` is dotted (ssh.user). `kind` is None for a section. `rule` checks a value of that kind. `variable` is None if

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from kit.config.document import Document
 from kit.config.faults import Override
@@ -41,8 +42,7 @@ _Read = TypeVar("_Read")
 Text = Callable[[Path], "str | None"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """The values of files, environment and flags together. `folder` is where kit looks for the files."""
 
     inventory: Inventory

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kit.events import Reporter
 from kit.model.host import Host, Inventory, Login
@@ -31,8 +32,7 @@ def _engine_of(login: Login) -> Engine:
     return Engine.over_ssh(login)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     """`folder` is the folder of hosts and kit.yaml; relative paths in them are relative to it.
 
     `sockets` is the folder of kept connections, or None to keep none.

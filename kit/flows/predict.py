@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.config.paths import expanded
 from kit.config.text import text_of
@@ -33,8 +34,7 @@ MEMORY = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictRequest:
+class PredictRequest(Struct, frozen=True, kw_only=True):
     """The command line's values. Rates are text (8gbit); times have the unit in their name."""
 
     model: str | None = None
@@ -59,8 +59,7 @@ class PredictRequest:
     duplex: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """`predictions` are in order of ranks; the last one is the requested size."""
 
     model: str
@@ -195,8 +194,7 @@ def _step(request: PredictRequest) -> tuple[float, str]:
     return images / pace, f"{images} images at {pace:g} a second"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sources:
+class _Sources(Struct, frozen=True, kw_only=True):
     """The source of three values, in words."""
 
     step: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.config.selection import select_hosts
 from kit.errors import NotReadyError, UnreachableError
@@ -23,8 +24,7 @@ from kit.remote.watch.watchers import Watchers, answered
 FIRST_S = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Watching:
+class Watching(Struct, frozen=True, kw_only=True):
     """Hosts that kit watches. `run` is the run that was wanted, if one was."""
 
     cluster: str

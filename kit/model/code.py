@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True)
-class GitFacts:
+class GitFacts(Struct, frozen=True, kw_only=True):
     """What git says about a snapshot's folder.
 
     `commit` is "" before the first commit. `branch` is "" if no branch is checked out. `dirty`: the folder differs from
@@ -25,8 +23,7 @@ class GitFacts:
     url: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """A folder's content at one time. `digest` is the SHA-256 of `manifest`; `size` is in bytes, of all files.
 
     `git` is None outside of a git work tree. `source` is what you wrote instead of a folder, without a login, or ''.
@@ -45,8 +42,7 @@ class Snapshot:
     holder: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pack:
+class Pack(Struct, frozen=True, kw_only=True):
     """A file with what turns the snapshot `base` into the snapshot `digest`. None as `base`: it has everything.
 
     `sha256` and `size` are those of the file at `path`.

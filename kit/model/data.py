@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kit.model import names
 from kit.model.quantity import size_bytes
@@ -17,8 +18,7 @@ SourceKind = Literal["store", "http", "nfs", "lustre", "here", "host"]
 StoreScheme = Literal["s3", "oss", "gs", "azure", "rclone"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataSource:
+class DataSource(Struct, frozen=True, kw_only=True):
     """Where a data set comes from: the parsed `from`.
 
     `text` is for people: as written, with a folder of this machine made absolute. It never has a password. `written` is
@@ -47,8 +47,7 @@ class DataSource:
         return self.written or self.text
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataSpec:
+class DataSpec(Struct, frozen=True, kw_only=True):
     """A data set. `to` is an absolute folder of the nodes, `dir` one of the VMs. `size` is as written.
 
     `options` are those of the mount of an nfs or lustre source, separated by commas, or None for the default ones.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import Struct, field
@@ -230,8 +229,7 @@ class Sight(Struct, frozen=True, kw_only=True):
     severity: Severity | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(Struct, frozen=True, kw_only=True):
     """One check of kit doctor. docs/doctor.md is made from these.
 
     `reads`: what it needs of each host; `facts`: it needs what a deploy observes; `measures`: it needs pairs.
@@ -280,8 +278,7 @@ EXIT_CODES: Mapping[Severity, int] = {"breaks": 4, "slows": 3, "watch": 0}
 NOT_JUDGED = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoctorResult:
+class DoctorResult(Struct, frozen=True, kw_only=True):
     """What kit doctor reports. `checks` and `pairs` count what it did.
 
     `unsure` has the links that looked slow, and that no finding has: kit had no time to measure them again, or their

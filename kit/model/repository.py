@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 PREFIX = "git+"
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -12,8 +13,7 @@ _LOGIN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<login>[^/?#]*)@"
 _URL = re.compile(r"(?:(?:https?|ssh|git|file)://[^/\s]*/|[A-Za-z0-9_][^/:\s]*:(?!//|:)|/)(?P<path>[^\s]+)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Repository:
+class Repository(Struct, frozen=True, kw_only=True):
     """`url` may have a login in it. `ref` is a branch, a tag or a commit; '' for the repository's own choice."""
 
     url: str

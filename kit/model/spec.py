@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kit.model.data import DataSpec
 from kit.model.nccl import PluginImage, plugin_image
@@ -40,8 +41,7 @@ NcclNetwork = Literal["any", "IB", "PLUGIN", "Socket"]
 Binding = Literal["auto", "none", "core", "socket", "numa", "hwthread"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageSpec:
+class ImageSpec(Struct, frozen=True, kw_only=True):
     """The image that every node runs."""
 
     flavour: FlavourSetting = "auto"
@@ -52,8 +52,7 @@ class ImageSpec:
     wheels: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshSpec:
+class SshSpec(Struct, frozen=True, kw_only=True):
     """How kit reaches the VMs. None leaves the choice to ssh."""
 
     user: str | None = None
@@ -63,8 +62,7 @@ class SshSpec:
     keep: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class UlimitSpec:
+class UlimitSpec(Struct, frozen=True, kw_only=True):
     """Limits of the containers. `stack` is in bytes. None leaves the limit to the engine."""
 
     memlock: Literal["unlimited", "default"] = "unlimited"
@@ -72,8 +70,7 @@ class UlimitSpec:
     stack: int | None = 67108864
 
 
-@dataclass(frozen=True, kw_only=True)
-class SecuritySpec:
+class SecuritySpec(Struct, frozen=True, kw_only=True):
     """The fence around the containers (docs/nodes.md). `pids` limits processes and threads; 0 means no limit."""
 
     capabilities: tuple[str, ...] = ()
@@ -83,8 +80,7 @@ class SecuritySpec:
     seccomp: Literal["default", "unconfined"] = "default"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MpiSpec:
+class MpiSpec(Struct, frozen=True, kw_only=True):
     """Options for mpirun."""
 
     bind_to: Binding = "auto"
@@ -93,8 +89,7 @@ class MpiSpec:
     args: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class NcclSpec:
+class NcclSpec(Struct, frozen=True, kw_only=True):
     """The network of NCCL. A run ends if NCCL does not use what it must `require`.
 
     `plugin` is a folder of the VMs, or IMAGE:/FOLDER (kit.model.nccl).
@@ -114,8 +109,7 @@ class NcclSpec:
         return self.plugin if self.plugin and self.image is None else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunsSpec:
+class RunsSpec(Struct, frozen=True, kw_only=True):
     """How kit cleans up after runs."""
 
     clean: Literal["all", "none"] = "all"
@@ -123,8 +117,7 @@ class RunsSpec:
     keep: int = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetupSpec:
+class SetupSpec(Struct, frozen=True, kw_only=True):
     """What `kit setup` does beyond its defaults. `mtu` None leaves it alone; `hugepages` counts pages of 1 GiB.
 
     `driver` is a branch of NVIDIA's driver on Ubuntu, such as 570-server. `proxy` and `no_proxy` are the engine's.
@@ -138,8 +131,7 @@ class SetupSpec:
     hugepages: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClusterSpec:
+class ClusterSpec(Struct, frozen=True, kw_only=True):
     """All settings of a kit.yaml. Nothing is checked here: kit.config.validate makes a valid one from text.
 
     `user` is UID:GID of the ranks, or None for root. `cpus` limits a node's share of the CPUs, or gives each run CPUs

@@ -1,7 +1,7 @@
 """What can be done with any value of kit: with a Struct of msgspec, and with a dataclass.
 
-Most values are Structs. To define one takes far less time than a dataclass, and every start of kit defines many. Some
-are dataclasses, such as those with what a Struct lacks: a cached property, or a field that no repr shows.
+Values are Structs. To define one takes far less time than a dataclass, and every start of kit defines many. The few
+dataclasses have what a Struct lacks: a cached property, a field that no repr shows, or types that kit looks up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import NODEFAULT, Struct, structs
 
 T = TypeVar("T")
 
@@ -23,6 +23,13 @@ def fields(value: Any) -> tuple[str, ...]:
     """Return the names of the fields of a value or of its class, in the order of their definition."""
     kind: Any = value if isinstance(value, type) else type(value)
     return kind.__struct_fields__ if issubclass(kind, Struct) else tuple(kind.__dataclass_fields__)
+
+
+def defaults(kind: type[Struct]) -> dict[str, object]:
+    """Return the defaults of a class by field, without the fields that have none. No function may make one of them."""
+    # msgspec leaves out what is missing at the front.
+    values = zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False)
+    return {name: value for name, value in values if value is not NODEFAULT}
 
 
 def replace(value: T, /, **changes: Any) -> T:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kit.errors import HostsFailed, InputError, Interrupted, NotReadyError
 from kit.events import Note, Phase, Warned
@@ -200,8 +199,7 @@ def _resumed(
     return folder, session, samples_of(benchfolder.read(path, SAMPLES), str(path / SAMPLES))
 
 
-@dataclass(kw_only=True)
-class _Session:
+class _Session(Struct, kw_only=True):
     """A session while it is measured."""
 
     context: Context

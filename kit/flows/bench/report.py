@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.errors import InputError, KitError
 from kit.events import Reporter, Warned
@@ -23,8 +24,7 @@ from kit.remote.bench.plots import png
 PLOTS = "results.png"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchReport:
+class BenchReport(Struct, frozen=True, kw_only=True):
     """`files` are those that were written, in the session's folder."""
 
     folder: Path

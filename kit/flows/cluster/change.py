@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Phase, Warned
@@ -34,8 +35,7 @@ def execution_of(
     )
 
 
-@dataclass(kw_only=True)
-class Change:
+class Change(Struct, kw_only=True):
     """A change that is being made. `what` goes into the audit; while it is empty, nothing was changed."""
 
     lock: Lock | None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.errors import InputError, KitError
 
 
-@dataclass(frozen=True, kw_only=True)
-class InitResult:
+class InitResult(Struct, frozen=True, kw_only=True):
     """The files that were written, and those that replaced existing files.
 
     `takes_code`: the kit.yaml takes the code in its folder along, which a run refuses for a home folder.

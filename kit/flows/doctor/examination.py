@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+from msgspec import Struct
 
 from kit.errors import KitError, StepError
 from kit.events import HostStep
@@ -38,8 +39,7 @@ STAY_S = 30.0
 _WIDTH = 400
 
 
-@dataclass(kw_only=True)
-class Target:
+class Target(Struct, kw_only=True):
     """A host that can be measured: its address in the cluster's network, its own name, and where its probe listens."""
 
     address: str
@@ -50,8 +50,7 @@ class Target:
     packets: int = 0
 
 
-@dataclass
-class Pair:
+class Pair(Struct):
     """What is known so far from one host to another."""
 
     ports: tuple[Port, ...] = ()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kit.errors import Interrupted, KitError, StepError
 from kit.events import HostDone, HostStep, Phase
@@ -23,8 +24,7 @@ from kit.remote.doctor.probes import Probes
 _LONGEST = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class Between:
+class Between(Struct, frozen=True, kw_only=True):
     """What was measured between the hosts, and the hosts that could not take part, each with its error.
 
     `unsure` has the links that looked slow and are not judged: kit did not measure them again, or only busy hosts.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace as replaced
 from typing import Any
 
 from kit.errors import InputError, Interrupted, KitError, NotReadyError
@@ -39,7 +38,7 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         share = gpus.per_rank(ready.request, context.spec)
         entry.check_nodes(ready.nodes, share)
         gpus.check_idle(ready.request.policy, ready.nodes)
-        ready = replaced(ready, cordoned=_fitting(context, ready, share))
+        ready = replace(ready, cordoned=_fitting(context, ready, share))
         # The array has an id that no run has.
         *ids, array = _new_ids((len(turn.array) or 1) + 1)
         members: list[Member | None] = [Member(of=array, index=index, size=len(ids)) for index in turn.array]
@@ -55,7 +54,7 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
             return made
 
         def plans() -> list[tuple[RunRequest, LaunchPlan]]:
-            whole = replaced(ready, nodes=_all_nodes(context, ready))
+            whole = replace(ready, nodes=_all_nodes(context, ready))
             if not whole.nodes:
                 raise NotReadyError(
                     "all hosts are cordoned, and the run can use none of them", hint="see why: kit hosts"
@@ -71,7 +70,7 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         launches = with_code(context, ready, plans, lambda _: [node.name for node in ready.nodes])
         if ready.cordoned and ready.code is not None:
             without = _without_code(context, ready, ready.code, [node.name for node in ready.cordoned])
-            ready = replaced(ready, cordoned=[node for node in ready.cordoned if node.name not in without])
+            ready = replace(ready, cordoned=[node for node in ready.cordoned if node.name not in without])
             launches = plans() if without else launches
         nodes = _all_nodes(context, ready)
         entries = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from kit.errors import EngineDownError, KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
@@ -35,8 +36,7 @@ GRACE_S = 5.0
 PATIENCE = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manner:
+class Manner(Struct, frozen=True, kw_only=True):
     """How to follow a run.
 
     `tagged` lines start with their rank. `rank` selects one rank. `since` (seconds since 1970) skips older lines.
@@ -51,8 +51,7 @@ class Manner:
     by: str = ""
 
 
-@dataclass
-class Follower:
+class Follower(Struct):
     """Prints one run. `ending` is end.json, or None until it is known.
 
     `before` is how often Ctrl-C came before this started.

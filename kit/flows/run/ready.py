@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
 
 from kit.errors import KitError, NotReadyError
 from kit.events import Note, Warned
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ready:
+class Ready(Struct, frozen=True, kw_only=True):
     """What the start of a run needs. The caller closes `door`.
 
     `nodes` are the hosts that it may use now, and `cordoned` those that it may use later, if it joins the line. `by` is

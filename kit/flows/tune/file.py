@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.config import edit, settings
 from kit.config.yaml import load_spec
@@ -18,8 +19,7 @@ from kit.plan.tune import network as networks
 from kit.remote.tune.wire import read_text
 
 
-@dataclass(frozen=True, kw_only=True)
-class TunedFile:
+class TunedFile(Struct, frozen=True, kw_only=True):
     """`text` is the file's content, `owned` the settings that tune wrote, `network` its value ('auto' if missing).
 
     `theirs` are mpirun's arguments that the user chose, here or by a variable. `force` also changes the user's

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kit.errors import HostsFailed, InputError, Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Event, HostStep, OutputLine, Phase, Reporter, UnfinishedLine, Warned
@@ -44,8 +45,7 @@ class TimeIsUpError(StepError):
     """A run was stopped because the minutes are over. With more time, it might have ended."""
 
 
-@dataclass
-class _Listener:
+class _Listener(Struct):
     """Keeps the job's lines and passes every other event on."""
 
     reporter: Reporter
@@ -59,21 +59,18 @@ class _Listener:
             self.reporter.report(event)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One size of an all-reduce: its times in seconds."""
 
     bytes: int
     samples: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Test:
+class _Test(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Printed:
+class _Printed(Struct, frozen=True, kw_only=True):
     tests: tuple[_Test, ...]
 
 
@@ -148,8 +145,7 @@ def _measured(context: Context, other: Wire, nodes: Sequence[Node], wire: WireRa
     return replace(other, rate=rate)
 
 
-@dataclass
-class Perf:
+class Perf(Struct):
     """Runs mpi_perf on all slots with given mpirun arguments, within the remaining time."""
 
     context: Context

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from kit.errors import InputError, KitError, NotReadyError
 from kit.events import HostDone, Phase
@@ -32,8 +33,7 @@ from kit.remote.ssh import fanout
 from kit.remote.tune.wire import machine, replace_text, wire_rates
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest:
+class TuneRequest(Struct, frozen=True, kw_only=True):
     """`minutes` limits the measurements. `force` also changes settings of the user. `file` is the kit.yaml.
 
     `fp16` allows half precision for gradients on the wire. It changes the numbers, so it is off by default.

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from xml.parsers import expat
+
+from msgspec import Struct, field
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.listing import MOST_GPUS
@@ -25,8 +26,7 @@ _REASON = re.compile(r"clocks_(?:throttle|event)_reason_([a-z_]{1,60})")
 _VERSION = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,5}){0,3}")
 
 
-@dataclass(frozen=True)
-class Mig:
+class Mig(Struct, frozen=True):
     """A MIG device of a GPU: its number, its GPU and compute instance, its memory, and its UUID if XML has it."""
 
     index: int
@@ -36,8 +36,7 @@ class Mig:
     uuid: str | None = None
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(Struct, frozen=True):
     """A process on a GPU. `kind` is C for computing, G for graphics, or both."""
 
     pid: int
@@ -46,8 +45,7 @@ class Process:
     memory_mib: int | None = None
 
 
-@dataclass(frozen=True)
-class GpuState:
+class GpuState(Struct, frozen=True):
     """One GPU. None means that the GPU or this driver does not report the value.
 
     `reasons` are what holds the clocks down now (gpu_idle, sw_power_cap, hw_thermal_slowdown …). `application_mhz` is
@@ -90,8 +88,7 @@ class GpuState:
     processes: tuple[Process, ...] = ()
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """All GPUs of a host, the driver's version, and the newest CUDA that this driver supports."""
 
     driver: str = ""
@@ -99,8 +96,7 @@ class State:
     gpus: tuple[GpuState, ...] = ()
 
 
-@dataclass
-class _Element:
+class _Element(Struct):
     tag: str
     text: str = ""
     attributes: dict[str, str] = field(default_factory=dict)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.values import amount, check_size, known, program_name, whole
@@ -17,8 +18,7 @@ APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 
-@dataclass(frozen=True)
-class ComputeApp:
+class ComputeApp(Struct, frozen=True):
     """A process that computes on a GPU. `program` and `memory_mib` are None if nvidia-smi may not see them."""
 
     gpu: str
@@ -27,8 +27,7 @@ class ComputeApp:
     memory_mib: int | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One line of dmon. A value is None if the GPU does not report it, or this driver has no such column."""
 
     gpu: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
 
@@ -65,8 +64,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Output:
+class _Output(Struct, frozen=True):
     """The output of one source: all its lines, and the lines of the exceptions that ended it."""
 
     lines: str = ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.events import Note, Warned
 from kit.model.answer import MOST, convert, within
@@ -17,8 +18,7 @@ from kit.plan.run.logevents import MOST_RANKS
 _BROKEN = 255
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failed:
+class Failed(Struct, frozen=True, kw_only=True):
     """A rank that failed. The exit code is 255 where the connection to its host broke.
 
     `reported`: the exit code is the rank's own.
@@ -30,8 +30,7 @@ class Failed:
     reported: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reset:
+class Reset(Struct, frozen=True, kw_only=True):
     """Horovod built its world again, in `seconds` after the first sign: hosts that `joined`, and that `left`.
 
     `failed` is the rank whose end began it, or None if hosts only came or left.
@@ -45,8 +44,7 @@ class Reset:
     failed: Failed | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Short:
+class Short(Struct, frozen=True, kw_only=True):
     """Fewer slots than --min-np are left. The run waits for hosts, at most for `seconds`."""
 
     available: int = 0
@@ -54,13 +52,11 @@ class Short:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refused(Failed):
+class Refused(Failed, frozen=True, kw_only=True):
     """A rank failed, and no rank had reached Horovod's elastic state."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Over:
+class Over(Struct, frozen=True, kw_only=True):
     why: str = ""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from kit.model.answer import convert, within
 
@@ -14,22 +15,19 @@ FIRST_RANK = ("", "0", "worker 0")
 MOST_RANKS = 2**20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """An attempt to run the command begins. `np` counts its ranks without `roles`: servers and the scheduler."""
 
     np: int = 0
     roles: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lost:
+class Lost(Struct, frozen=True, kw_only=True):
     host: str
     elastic: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Again:
+class Again(Struct, frozen=True, kw_only=True):
     """The next attempt, its `number`, starts in `wait` seconds, without the hosts `dropped`.
 
     `checkpoint`: the seconds since a file in the head's checkpoint folder was last changed, if one is there.
@@ -41,8 +39,7 @@ class Again:
     checkpoint: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rank:
+class Rank(Struct, frozen=True, kw_only=True):
     """What a rank was doing at a limit. `state` and `wchan` are the kernel's words (proc(5)); no `pid`: not known."""
 
     rank: int
@@ -58,8 +55,7 @@ class Rank:
     command: str | None = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hang:
+class Hang(Struct, frozen=True, kw_only=True):
     why: str
     ranks: tuple[Rank, ...] = ()
 

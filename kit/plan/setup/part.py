@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from kit.errors import KitError
 from kit.model.plan import Step
 from kit.model.setup.result import Remark
 
 
-@dataclass(kw_only=True, slots=True)
-class Part:
+class Part(Struct, kw_only=True):
     """The plan of one area for one host. Each area fills its own."""
 
     steps: list[Step] = field(default_factory=list)

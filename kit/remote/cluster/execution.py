@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from kit.errors import StepError
 from kit.events import HostStep, Reporter
@@ -66,8 +67,7 @@ def nothing() -> None:
     """Replace a check, and never refuse."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Execution:
+class Execution(Struct, frozen=True, kw_only=True):
     """One execution of a plan of `cluster`, used by several threads, one a host. The head is the first host.
 
     `check` is called before each step, and raises a KitError if no further step may begin. `removed` collects a line

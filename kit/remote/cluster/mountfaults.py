@@ -6,7 +6,8 @@ Without this, a user would read `no such device` for a missing client of the fil
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.model import names
 
@@ -23,8 +24,7 @@ _PRIVATE = re.compile(r"path (?P<path>/\S+) is mounted on (?P<mount>/\S*) but it
 _VOLUME = re.compile(r"/volumes/(?P<volume>[^\s/']+)/_data")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MountFault:
+class MountFault(Struct, frozen=True, kw_only=True):
     """Why an engine mounted nothing. `data` is the data set, or '' if its volume does not say that.
 
     `server` is '' for an object store.

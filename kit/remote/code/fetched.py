@@ -18,8 +18,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from kit.errors import InputError, KitError, UnreachableError
 from kit.model.code import GitFacts, Snapshot
@@ -48,8 +49,7 @@ def _silent(_: str) -> None:
     """Say nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lacks:
+class Lacks(Struct, frozen=True, kw_only=True):
     """What a folder lacks, by path: submodules that have no URL, and files of Git LFS that stay pointers."""
 
     modules: list[str] = field(default_factory=list)

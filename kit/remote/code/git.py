@@ -6,8 +6,9 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.model.repository import without_login
 from kit.remote.code import faults
@@ -23,8 +24,7 @@ OTHER_REPOSITORY = (
 _SUBMODULE = b"160000 "
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listed:
+class Listed(Struct, frozen=True, kw_only=True):
     """The paths that git lists below a folder, and whether it does not track some of them.
 
     `lost` are folders, with a slash at their end, whose `.git` leads to no repository: git lists none of their files.
@@ -35,8 +35,7 @@ class Listed:
     lost: list[bytes]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Head:
+class Head(Struct, frozen=True, kw_only=True):
     """The commit, the branch and the address of `origin`, each "" if it is missing.
 
     `index` changes when git's index does. It is None if git has no index yet.

@@ -10,9 +10,10 @@ import re
 import shutil
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from kit.errors import InputError, KitError
 from kit.model.repository import without_login
@@ -34,8 +35,7 @@ _NOISE = ("fetch: ", "warning: ", "error: failed to fetch some objects", "Check 
 _OID = re.compile(r"\[[0-9a-f]{64}\] ")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pointer:
+class Pointer(Struct, frozen=True, kw_only=True):
     """A file below a folder in which git has only the SHA-256 and the size (bytes) of the content."""
 
     path: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.remote.code import faults, git, patterns
 from kit.remote.code.limits import MOST_FILES, too_many
@@ -32,8 +33,7 @@ _STOP = 20 * MOST_FILES
 Scan = Callable[[bytes], "tuple[list[bytes], list[bytes]] | None"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """Paths below a folder. `empty` has folders without entries.
 
     `git`: git listed them, `untracked` some as new. `whole`: kit has left out nothing that git lists.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # Takes the path of an entry, that of a folder with a slash at its end, and returns whether it is left out.
 Ignored = Callable[[bytes], bool]
@@ -23,8 +24,7 @@ _SPECIAL, _PART_ENDS = re.compile(rb"[*?\[\\]|\Z"), re.compile(rb"\\?/|\Z")
 _CLASS = re.compile(rb"\[:([a-z]*):\]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True, kw_only=True):
     """`matches` tests the name of an entry, or, if `path`, its path. `folder`: only folders fit."""
 
     matches: Callable[[bytes], object]

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from kit.errors import KitError
 
@@ -31,8 +32,7 @@ PART = ".part-"
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """The right to fetch into a repository. `note` writes down which git is at work, for the next kit."""
 
     descriptor: int | None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import configparser
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.errors import InputError
 from kit.model.data import DataSource
@@ -28,8 +29,7 @@ _OSS = (
 _ELSEWHERE = ("credential_process", "role_arn", "sso_session", "sso_start_url", "login_session")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Profile:
+class _Profile(Struct, frozen=True, kw_only=True):
     name: str
     values: Mapping[str, str]
     there: bool

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kit.errors import StepError
 from kit.remote.cluster.observe import listener_word
@@ -13,8 +14,7 @@ from kit.remote.ssh.transport import Transport
 _RESTART_S, _SSHD_S = 120.0, 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeMount:
+class NodeMount(Struct, frozen=True, kw_only=True):
     """A node, by its container, and where it has a data set: `folder` is that of the data set on the VM.
 
     A node that started while an earlier mount was there still has that one. `address` and `port` are those of its sshd.

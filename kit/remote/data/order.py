@@ -7,8 +7,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kit.errors import AnswerError, KitError, SlowError, StepError
 from kit.model.answer import answer_of, beginning
@@ -35,8 +36,7 @@ _NO_PROGRAM = 127
 How = Literal["start", "mount", "running"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """A data set on one host: its folder, and what this host's stager needs besides (options of docker run)."""
 
     cluster: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -100,40 +99,34 @@ class Measured(Struct, frozen=True, kw_only=True):
 BUSY, STARVED = 0.15, 0.7
 
 
-@dataclass(frozen=True)
-class _Failed:
+class _Failed(Struct, frozen=True):
     serial: int
     failed: str | None = None
 
 
-@dataclass(frozen=True)
-class _Hello:
+class _Hello(Struct, frozen=True):
     name: str
     interfaces: list[tuple[str, str, int]]
     route: str | None
 
 
-@dataclass(frozen=True)
-class _Listening:
+class _Listening(Struct, frozen=True):
     ports: list[tuple[int, str]]
     control: int
     packets: int
 
 
-@dataclass(frozen=True)
-class _Reached:
+class _Reached(Struct, frozen=True):
     faults: list[str]
     names: list[list[str] | None]
 
 
-@dataclass(frozen=True)
-class _Packets:
+class _Packets(Struct, frozen=True):
     local: int
     largest: list[int | None]
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(Struct, frozen=True):
     rtt: float = 0.0
     clock: float = 0.0
     there: tuple[float, float, float] = (0, 0, 0)

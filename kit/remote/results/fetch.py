@@ -8,11 +8,10 @@ import json
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kit.errors import StepError
 from kit.model.answer import MOST, OddAnswer, answer_of, decode
@@ -57,8 +56,7 @@ Keep = Callable[[Path, Wanted, Header], None]
 Progress = Callable[[int, int], None]
 
 
-@dataclass
-class _File:
+class _File(Struct):
     """A file that arrives. `digest` covers all bytes in the part."""
 
     wanted: Wanted

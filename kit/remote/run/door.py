@@ -13,8 +13,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
+
+from msgspec import Struct
 
 from kit.errors import KitError, NotReadyError, UnreachableError
 from kit.model import names
@@ -48,8 +49,7 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Hello:
+class _Hello(Struct, frozen=True, kw_only=True):
     """The launcher's first line. An older launcher lacks `code`, or the fields after `runs`."""
 
     record: str = ""
