@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from kit.errors import InputError
 
@@ -35,15 +36,14 @@ _OVERRIDES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Session:
+class Session(Struct, frozen=True, kw_only=True):
     args: SimpleNamespace
     terminal: Terminal
     reporter: Progress
     environ: Mapping[str, str]
     # By path. A pipe such as that of kit --hosts <(COMMAND) is empty when it is read again.
-    _texts: dict[Path, str | None] = field(default_factory=dict, init=False, repr=False)
-    _warnings: set[str] = field(default_factory=set, init=False, repr=False)
+    _texts: dict[Path, str | None] = {}
+    _warnings: set[str] = set()
 
     @property
     def json(self) -> bool:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct
 
 from kit.errors import InputError
 
 Path = tuple[str | int, ...]
 
 
-@dataclass(kw_only=True)
-class Document:
+class Document(Struct, kw_only=True, dict=True):
     """The values of a file, the index of each in `text`, its text as written, and the problems so far."""
 
     source: str
     text: str
-    data: dict[str, object] = field(default_factory=dict)
-    places: dict[Path, int] = field(default_factory=dict)
-    written: dict[Path, str] = field(default_factory=dict)
-    problems: list[InputError] = field(default_factory=list)
+    data: dict[str, object] = {}
+    places: dict[Path, int] = {}
+    written: dict[Path, str] = {}
+    problems: list[InputError] = []
 
     def line(self, index: int) -> int:
         """Return the 1-based line of an index, at most the last line of the text."""
