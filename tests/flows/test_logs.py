@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from kit.errors import NotReadyError, UnreachableError
 from kit.events import Event, OutputLine
 from kit.flows.cluster import logs as flow
 from kit.model.host import Host
+from kit.model.values import replace
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Live
 from tests.fakes.loopback import Loopback
@@ -94,7 +94,7 @@ def test_hosts_log_in_a_few_at_a_time_and_are_followed_all_at_once(
     """A jump host drops connections where too many log in at once."""
     monkeypatch.setattr(retry, "width", lambda _cores: 1)
     hosts = Following(3)
-    context = dataclasses.replace(Loopback(3).context(reporter), connect=hosts)
+    context = replace(Loopback(3).context(reporter), connect=hosts)
     assert flow.logs(context, None, tail=3, live=True) == 0
     assert [command[-5:] for command in hosts.commands] == [["logs", "--tail", "3", "--follow", "--"]] * 3
 
