@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kit.errors import NotReadyError
 from kit.model.run import RunRecord
+
+# A warning names at most this many runs of other people.
+_MOST_NAMED = 5
 
 
 def latest_of(living: Sequence[RunRecord], by: str) -> RunRecord:
@@ -27,6 +30,19 @@ def latest_of(living: Sequence[RunRecord], by: str) -> RunRecord:
 def named(run: str, by: str) -> str:
     """Return `20261121-101500-3fa2 of anna@laptop`, or the id alone if nobody knows whose run it is."""
     return f"{run} of {by}" if by else run
+
+
+def of_others(owners: Mapping[str, str], by: str) -> dict[str, str]:
+    """Return the runs that somebody other than `by` started. `owners` has user@machine by run, '' for nobody's."""
+    return {run: owner for run, owner in owners.items() if owner not in ("", by)}
+
+
+def removing(owners: Mapping[str, str], by: str) -> str:
+    """Return the warning before these runs are deleted, which names the runs of others, or '' if there are none."""
+    others = sorted(of_others(owners, by).items())
+    more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    text = ", ".join(named(run, owner) for run, owner in others[:_MOST_NAMED]) + more
+    return f"you are {by}, and other people started {text}" if others else ""
 
 
 def active(runs: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from kit.errors import NotReadyError
 from kit.model.run import RunRecord
-from kit.plan.run.owners import active, latest_of, named
+from kit.plan.run.owners import active, latest_of, named, of_others, removing
 
 ANNA, BEN = "anna@laptop", "ben@desk"
 
@@ -38,3 +38,12 @@ def test_the_latest_run_of_somebody_else_is_not_meant(runs: list[RunRecord], mor
 def test_active_runs_have_their_owners() -> None:
     assert active([named("20261121-101500-3fa2", ANNA)]) == f"the run 20261121-101500-3fa2 of {ANNA} is active"
     assert active(["a", named("b", BEN), named("c", "")]) == f"the runs a, b of {BEN}, c are active"
+
+
+def test_the_owners_of_others_runs_are_named_before_these_are_deleted() -> None:
+    owners = {"c": ANNA, "a": "ci@7f3a", "b": BEN, "d": ""}
+    assert of_others(owners, BEN) == {"a": "ci@7f3a", "c": ANNA}
+    assert removing(owners, BEN) == f"you are {BEN}, and other people started a of ci@7f3a, c of {ANNA}"
+    assert removing({"b": BEN, "d": ""}, BEN) == ""
+    many = {f"r{number}": ANNA for number in range(7)}
+    assert removing(many, BEN).endswith(f"r4 of {ANNA} and 2 more")
