@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
@@ -16,12 +17,14 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
+from kit.model.values import replace as replace_value
 from kit.plan.cluster import drift, versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
 from kit.remote.cluster import audit
 from kit.remote.cluster.observe import observe
+from kit.remote.ssh import fanout
 
 # Of the audit: the last deploy is among them, unless many runs were removed since.
 _MOST_ENTRIES = 100
@@ -93,6 +96,32 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
             text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
             # The record has the address in the cluster's network. Only the line says how kit logs in.
             context.reporter.report(Warned(text=text, hint=REMOVE))
+
+
+def at_head(context: Context) -> Context:
+    """Return the context with the host first that the last deploy made the head, and report if that is another one.
+
+    The head has the runs, the line and the lock, and somebody else's hosts file may begin with another host. Return
+    `context` if its first host has the record of the cluster or does not answer, or if no host has one.
+    """
+    inventory = context.inventory
+    file = f"{names.folder(context.spec.name)}/{names.RECORD}"
+
+    def has_record(host: Host) -> bool:
+        with closing(context.connect(host)) as transport:
+            return transport.run(["test", "-e", file]).code == 0
+
+    first = fanout.each([inventory.head], has_record)
+    if first.failures or first.results[inventory.head.name]:
+        return context
+    results = fanout.each(inventory.hosts[1:], has_record).results
+    head = next((host for host in inventory.hosts[1:] if results.get(host.name)), None)
+    if head is None:
+        return context
+    text = f"{head.name} is the head of cluster {context.spec.name}, though {inventory.source} begins with "
+    context.reporter.report(Note(text=f"{text}{inventory.head.name}"))
+    hosts = (head, *(host for host in inventory.hosts if host is not head))
+    return replace(context, inventory=replace_value(inventory, hosts=hosts))
 
 
 def left_behind(context: Context) -> tuple[str, ...]:
