@@ -293,6 +293,17 @@ def test_a_pattern_that_cannot_be_read_is_refused(top: Path) -> None:
         take(top)
 
 
+def test_a_kitignore_that_would_take_long_is_refused(top: Path) -> None:
+    """Each star takes time, and the file may come from a repository of a stranger."""
+    (top / ".kitignore").write_text("*a" * 500_000)
+    with pytest.raises(InputError, match=r"\.kitignore has 1 MB; kit reads up to 250 kB"):
+        take(top)
+    with pytest.raises(InputError, match=r"^code/\.kitignore has 1 MB"):
+        listing.chosen("code", [b"a"], [], b"*a" * 500_000)
+    write(top, {".kitignore": f"/b\n#{'x' * 249_990}", "a": "1", "b": "1"})
+    assert names(take(top)) == [".kitignore", "a"]
+
+
 # What cannot be part of it
 
 
