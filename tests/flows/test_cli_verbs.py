@@ -211,7 +211,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             sys.modules, module, SimpleNamespace(**{name: fakes.flow(name, out) for name, out in functions.items()})
         )
 
-    sys.modules["kit.flows.cluster.before"].at_head = lambda context: context  # type: ignore[attr-defined]
+    sys.modules["kit.flows.cluster.before"].at_head = lambda context, _failures: context  # type: ignore[attr-defined]
     dial = SimpleNamespace(dialled=lambda context: nullcontext())
     monkeypatch.setitem(sys.modules, "kit.flows.run.dial", dial)
     monkeypatch.setitem(sys.modules, "kit.flows.cluster.look", SimpleNamespace(Look=lambda context: None))
@@ -675,13 +675,14 @@ def test_down_is_led_by_the_head_of_the_last_deploy(
 ) -> None:
     led: list[Context] = []
 
-    def at_head(context: Context) -> Context:
+    def at_head(context: Context, failures: object) -> Context:
+        assert failures == {}
         led.append(dataclasses.replace(context))
         return led[0]
 
     monkeypatch.setattr(sys.modules["kit.flows.cluster.before"], "at_head", at_head)
     assert main(["down", flag], environ={}) == 0
-    assert all(flows.calls[name][0][0] is led[0] for name in ("survey", "left_behind", flow))
+    assert all(flows.calls[name][0][0] is led[0] for name in ("left_behind", flow))
 
 
 def test_a_run_to_remove_must_be_named(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

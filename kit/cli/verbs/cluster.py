@@ -85,8 +85,9 @@ def down(session: Session) -> int:
     args = session.args
     if not args.dry_run:
         session.needs_yes()
-    context = at_head(session.context())
+    context = session.context()
     state = survey(context)
+    context = at_head(context, state.failures)
     left = left_behind(context)
     session.close()
     for host, error in state.failures.items():

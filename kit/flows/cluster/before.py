@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from kit.errors import Interrupted, KitError, NotReadyError
+from kit.errors import Interrupted, KitError, NotReadyError, SlowError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.cluster import lines
 from kit.flows.cluster.drift import differences
@@ -98,24 +98,28 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
             context.reporter.report(Warned(text=text, hint=REMOVE))
 
 
-def at_head(context: Context) -> Context:
+def at_head(context: Context, failures: Mapping[str, KitError]) -> Context:
     """Return the context with the host first that the last deploy made the head, and report if that is another one.
 
     The head has the runs, the line and the lock, and somebody else's hosts file may begin with another host. Return
-    `context` if its first host has the record of the cluster or does not answer, or if no host has one.
+    `context` if its first host has the record of the cluster or does not answer, or if no host has one. `failures` are
+    those of an earlier look by host: kit does not wait again for a host that did not answer.
     """
     inventory = context.inventory
     file = f"{names.folder(context.spec.name)}/{names.RECORD}"
+
+    def have_record(hosts: Sequence[Host]) -> Mapping[str, bool]:
+        asked = [host for host in hosts if not isinstance(failures.get(host.name), UnreachableError | SlowError)]
+        return fanout.each(asked, has_record).results
 
     def has_record(host: Host) -> bool:
         with closing(context.connect(host)) as transport:
             return transport.run(["test", "-e", file]).code == 0
 
-    first = fanout.each([inventory.head], has_record)
-    if first.failures or first.results[inventory.head.name]:
+    if have_record([inventory.head]).get(inventory.head.name, True):
         return context
-    results = fanout.each(inventory.hosts[1:], has_record).results
-    head = next((host for host in inventory.hosts[1:] if results.get(host.name)), None)
+    others = have_record(inventory.hosts[1:])
+    head = next((host for host in inventory.hosts[1:] if others.get(host.name)), None)
     if head is None:
         return context
     text = f"{head.name} is the head of cluster {context.spec.name}, though {inventory.source} begins with "
