@@ -109,8 +109,8 @@ def at_head(context: Context, failures: Mapping[str, KitError]) -> Context:
     file = f"{names.folder(context.spec.name)}/{names.RECORD}"
 
     def have_record(hosts: Sequence[Host]) -> Mapping[str, bool]:
-        asked = [host for host in hosts if not isinstance(failures.get(host.name), UnreachableError | SlowError)]
-        return fanout.each(asked, has_record).results
+        answering = [host for host in hosts if not isinstance(failures.get(host.name), UnreachableError | SlowError)]
+        return fanout.each(answering, has_record).results
 
     def has_record(host: Host) -> bool:
         with closing(context.connect(host)) as transport:

@@ -41,7 +41,7 @@ def of_others(owners: Mapping[str, str], by: str) -> dict[str, str]:
 
 
 def removing(owners: Mapping[str, str], by: str) -> str:
-    """Return the warning before these runs are deleted, which names the runs of others, or '' if there are none."""
+    """Return the warning before these runs are deleted, which names the runs of others, or '' without any."""
     others = sorted(of_others(owners, by).items())
     more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
     text = ", ".join(named(run, owner) for run, owner in others[:_MOST_NAMED]) + more

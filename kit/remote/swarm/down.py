@@ -7,7 +7,7 @@ from collections.abc import Iterable
 # A wait for tasks goes on this long without progress if only tasks of nodes that are down are missing. A node that has
 # just started is back sooner.
 DOWN_S = 60.0
-# A node that is down only briefly, as when its engine restarts, shall not end the wait.
+# A node that is down only briefly, as when its engine restarts, must not end the wait.
 STEADY_S = 15.0
 # Each question is one more command on the manager, which is busy with the tasks.
 ASK_S = 5.0
