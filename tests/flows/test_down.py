@@ -209,7 +209,7 @@ def test_kit_does_not_wait_twice_for_a_host_that_does_not_answer(fleet: Fleet, r
         asked.append(host.name)
         return FakeTransport(fleet[host.name])
 
-    context = replace(fleet.context(reporter, names=OTHER_ORDER), connect=connect)  # type: ignore[arg-type]
+    context = replace(fleet.context(reporter, names=OTHER_ORDER), connect=connect)
     for lost, hosts in (("gpu3", []), ("gpu2", ["gpu3", "gpu1", "gpu4"])):
         at_head(context, {lost: UnreachableError("no SSH connection", host=lost)})
         assert sorted(asked) == sorted(hosts)
