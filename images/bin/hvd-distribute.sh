@@ -37,7 +37,8 @@ for name in $(env | grep -oE "^(HOROVOD|MXNET|NCCL|OMP|TF)_[A-Za-z0-9_]*=" | tr 
   case " $own " in *" $name "*) ;; *) set -- -x "$name" "$@" ;; esac
 done
 idle=0
-[ "$npernode" -le "$(nproc)" ] || idle=1
+# nproc would print these variables in place of the cores.
+[ "$npernode" -le "$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT; nproc)" ] || idle=1
 # Not -npernode with --map-by slot: Open MPI 4.1 heeds the later of the two and silently drops the other.
 # mpirun is kit-mpirun here: `kit ps` counts these ranks, they hold their slots, and they end with the shell.
 set -- mpirun --allow-run-as-root -np "$np" --hostfile "$hosts" --map-by "ppr:$npernode:node" --bind-to none \

@@ -27,7 +27,8 @@ shift
 
 # Ranks that wait for each other spin; with more of them than cores that starves those that work.
 idle=0
-[ "$np" -le "$(nproc)" ] || idle=1
+# nproc would print these variables in place of the cores.
+[ "$np" -le "$(unset OMP_NUM_THREADS OMP_THREAD_LIMIT; nproc)" ] || idle=1
 set -- mpirun --allow-run-as-root -np "$np" --host "localhost:$np" --bind-to none --map-by slot \
   --mca pml ob1 --mca btl tcp,self,vader --mca btl_vader_single_copy_mechanism none \
   --mca btl_tcp_if_include 127.0.0.0/8 --mca oob_tcp_if_include 127.0.0.0/8 --mca mpi_yield_when_idle "$idle" "$@"

@@ -122,11 +122,15 @@ class Queued(Struct, frozen=True, kw_only=True):
 
 
 class Changed(Struct, frozen=True, kw_only=True):
-    """Runs in line after a change. `others` are those in line that wait for one of them."""
+    """Runs in line after a change. `others` are those in line that wait for one of them.
+
+    `owners` has user@machine of those runs of both that other people queued.
+    """
 
     how: Change
     runs: tuple[str, ...]
     others: tuple[str, ...] = ()
+    owners: Mapping[str, str] = field(default_factory=dict)
 
 
 class HostRow(Struct, frozen=True, kw_only=True):

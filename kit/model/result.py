@@ -108,11 +108,15 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
 
 
 class PsResult(Struct, frozen=True, kw_only=True):
-    """`differs` has the settings of kit.yaml that a deploy would change: `shm_size: 1gb → 2gb`."""
+    """`differs` has the settings of kit.yaml that a deploy would change: `shm_size: 1gb → 2gb`.
+
+    `version` is that of the kit that deployed, '' for one that did not record it, and None if nothing is deployed.
+    """
 
     cluster: str
     nodes: tuple[NodeStatus, ...]
     differs: tuple[str, ...] = ()
+    version: str | None = None
 
     @property
     def exit_code(self) -> int:

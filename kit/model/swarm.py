@@ -227,13 +227,16 @@ class StackRemove(Step, frozen=True, kw_only=True):
 
 
 class SwarmLeave(Step, frozen=True, kw_only=True):
-    """Leave a swarm that kit made the host join. `others` are the ids of the nodes that leave at the same time."""
+    """Leave a swarm that kit made the host join. `others` are the ids of the nodes that leave at the same time.
+
+    The host stays if the swarm has something of another cluster or of yours (swarm_leave.sh).
+    """
 
     others: tuple[str, ...]
     why: str
 
     def line(self) -> tuple[str, str]:
-        return "leave", "the swarm that kit made"
+        return "leave", "the swarm that kit made, unless something else needs it"
 
 
 def _nodes(ids: tuple[str, ...]) -> str:

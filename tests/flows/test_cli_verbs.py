@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
@@ -210,6 +211,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
             sys.modules, module, SimpleNamespace(**{name: fakes.flow(name, out) for name, out in functions.items()})
         )
 
+    sys.modules["kit.flows.cluster.before"].at_head = lambda context, _failures: context  # type: ignore[attr-defined]
     dial = SimpleNamespace(dialled=lambda context: nullcontext())
     monkeypatch.setitem(sys.modules, "kit.flows.run.dial", dial)
     monkeypatch.setitem(sys.modules, "kit.flows.cluster.look", SimpleNamespace(Look=lambda context: None))
@@ -665,6 +667,22 @@ def test_down_shows_what_it_keeps(flows: Flows, capsys: pytest.CaptureFixture[st
     err = capsys.readouterr().err
     assert "kit down keeps the results of 1 run (3 B):\nRUN                   HOSTS  OUTPUT  LOG\n" in err
     assert flows.calls["spare_runs"][0][1:] == ((), [])
+
+
+@pytest.mark.parametrize(("flag", "flow"), [("--yes", "down"), ("--dry-run", "plan_down")])
+def test_down_is_led_by_the_head_of_the_last_deploy(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, flag: str, flow: str
+) -> None:
+    led: list[Context] = []
+
+    def at_head(context: Context, failures: object) -> Context:
+        assert failures == {}
+        led.append(dataclasses.replace(context))
+        return led[0]
+
+    monkeypatch.setattr(sys.modules["kit.flows.cluster.before"], "at_head", at_head)
+    assert main(["down", flag], environ={}) == 0
+    assert all(flows.calls[name][0][0] is led[0] for name in ("left_behind", flow))
 
 
 def test_a_run_to_remove_must_be_named(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kit.errors import AnswerError, Interrupted, KitError, NotReadyError, SlowError, StepError, UnreachableError
+from kit.events import Note
 from kit.flows.cluster import down as flow
-from kit.flows.cluster.before import left_behind
+from kit.flows.cluster.before import at_head, left_behind
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
+from kit.model.host import Host
 from kit.model.result import RunsResult
 from kit.model.results import Survey
 from kit.model.run import RunRecord
 from kit.remote.results import far
-from tests.fakes.fleet import Fleet
+from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
 from tests.fakes.vm import listed
 
@@ -158,3 +162,57 @@ def test_the_preview_names_hosts_that_did_not_say_which_runs_they_have() -> None
     """kit said that the cluster has no runs."""
     survey = Survey(folders={"gpu2": ()}, failures={"gpu1": UnreachableError("no SSH connection", host="gpu1")})
     assert flow.preview("lab", survey, purge=False).unknown == ("gpu1",)
+
+
+OTHER_ORDER = ["gpu3", "gpu2", "gpu1", "gpu4"]
+
+
+def test_a_hosts_file_that_begins_with_another_host_leads_to_the_head_of_the_last_deploy(
+    fleet: Fleet, reporter: Remembering
+) -> None:
+    """kit looked for active runs, the line and the lock on gpu3, and removed runs that wait in line on gpu1."""
+    deploy(fleet.context(reporter))
+    entry = {"id": "20261121-101500-3fa2", "np": 1, "place": 1, "need": {"counts": [1], "hosts": ["gpu1"]}}
+    rows = [{"queued": entry, "reason": None}, {"end": True, "more": 0}]
+    fleet["gpu1"].runs = "".join(f"{json.dumps(row)}\n" for row in rows)
+    context = at_head(fleet.context(reporter, names=OTHER_ORDER), {})
+    assert context.inventory.names == ("gpu1", "gpu3", "gpu2", "gpu4")
+    assert reporter.of(Note)[-1].text == "gpu1 is the head of cluster lab, though hosts begins with gpu3"
+    with pytest.raises(NotReadyError, match="3fa2 waits in line, and kit down would drop it"):
+        down(context)
+    assert deployed(fleet) == list(fleet.vms)
+    down(context, force=True)
+    assert deployed(fleet) == []
+
+
+def test_the_first_host_is_the_head_if_no_other_host_is_known_to_be_it(fleet: Fleet, reporter: Remembering) -> None:
+    context = fleet.context(reporter, names=OTHER_ORDER)
+    assert at_head(context, {}) is context
+    deploy(fleet.context(reporter))
+    assert at_head(first := fleet.context(reporter), {}) is first
+    assert at_head(alone := fleet.context(reporter, names=["gpu3"]), {}) is alone
+    for name in ("gpu3", "gpu1"):
+        fleet[name].faults.add("unreachable")
+        assert at_head(context, {}) is context
+        fleet[name].faults.clear()
+    # The next deploy moves the head.
+    deploy(context)
+    assert at_head(context, {}) is context
+    assert at_head(fleet.context(reporter), {}).inventory.names == ("gpu3", "gpu1", "gpu2", "gpu4")
+
+
+def test_kit_does_not_wait_twice_for_a_host_that_does_not_answer(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    asked: list[str] = []
+
+    def connect(host: Host) -> FakeTransport:
+        asked.append(host.name)
+        return FakeTransport(fleet[host.name])
+
+    context = replace(fleet.context(reporter, names=OTHER_ORDER), connect=connect)
+    for lost, hosts in (("gpu3", []), ("gpu2", ["gpu3", "gpu1", "gpu4"])):
+        at_head(context, {lost: UnreachableError("no SSH connection", host=lost)})
+        assert sorted(asked) == sorted(hosts)
+        asked.clear()
+    # One without Python answers.
+    assert at_head(context, {"gpu3": far.NoPythonError("python3: not found")}).inventory.head.name == "gpu1"

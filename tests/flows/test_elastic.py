@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -234,6 +234,21 @@ def test_what_cannot_change(cluster: Cluster, elastic: str) -> None:
         add_hosts(cluster.context(), None, "gpu3")
     assert hosts(cluster) == ["gpu1", "gpu2"]
     assert json.loads((cluster.head.runs / elastic / "record.json").read_text())["elastic"]["min_np"] == 2
+
+
+@pytest.mark.parametrize("change", [add_hosts, drop_hosts])
+@pytest.mark.parametrize("word", [None, "latest"])
+def test_somebody_elses_run_changes_only_by_its_id(
+    cluster: Cluster, elastic: str, monkeypatch: pytest.MonkeyPatch, change: Callable[..., object], word: str | None
+) -> None:
+    monkeypatch.setattr("kit.flows.run.hosts.operator", lambda: "ben@desk")
+    with pytest.raises(NotReadyError, match=f"started the latest run, {elastic}, and you are ben@desk") as refused:
+        change(cluster.context(), word, "gpu[2-3]")
+    verb = "add" if change is add_hosts else "drop"
+    assert refused.value.hint == f"to change it, name it: kit hosts {verb} 'gpu[2-3]' --run {elastic}"
+    assert hosts(cluster) == ["gpu1", "gpu2"]
+    add_hosts(cluster.context(), elastic, "gpu3")
+    assert hosts(cluster) == ["gpu1", "gpu2", "gpu3"]
 
 
 def test_a_host_that_was_never_deployed_is_refused_with_what_to_type(cluster: Cluster, elastic: str) -> None:

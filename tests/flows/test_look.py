@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kit import __version__
 from kit.cli.text import ps as pstext
 from kit.errors import HostsFailed, InputError, NotReadyError, SlowError, UnreachableError
 from kit.flows.cluster.deploy import deploy
@@ -45,7 +46,8 @@ def test_ps_before_any_deploy(fleet: Fleet, reporter: Remembering) -> None:
 
 def test_ps_names_settings_that_are_not_deployed(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
-    assert ps(fleet.context(reporter)).differs == ()
+    assert (first := ps(fleet.context(reporter))).differs == ()
+    assert first.version == __version__
     assert ps(fleet.context(reporter, shm_size="2gb")).differs == ("shm_size: 1gb → 2gb",)
     # An older kit, and a record that cannot be read.
     record = "/opt/kit/lab/cluster.json"
@@ -53,6 +55,9 @@ def test_ps_names_settings_that_are_not_deployed(fleet: Fleet, reporter: Remembe
     for text in (b"{}", content.replace(b'"settings"', b'"others"')):
         fleet["gpu1"].files[record] = (text, mode)
         assert ps(fleet.context(reporter, shm_size="2gb")).differs == ()
+    assert ps(fleet.context(reporter)).version == __version__
+    fleet["gpu1"].files[record] = (b"{}", mode)
+    assert ps(fleet.context(reporter)).version is None
 
 
 def test_ps_compares_the_content_of_the_requirements(fleet: Fleet, reporter: Remembering, tmp_path: Path) -> None:

@@ -852,6 +852,26 @@ def test_a_host_that_is_not_in_hosts_keeps_its_files_of_a_removed_run(
     assert bool(warned) is not dry_run
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_the_owner_of_somebody_elses_run_is_named_before_it_goes(
+    context: Context, hosts: Path, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
+    monkeypatch.setattr("kit.flows.run.folders.operator", lambda: "ben@desk")
+    run = hosts / "gpu1/lab/var/runs" / RUN / "record.json"
+    warned: list[str] = []
+
+    def confirm(_: object) -> bool:
+        warned.extend(warning.text for warning in reporter.warnings)
+        return False
+
+    for by in ("anna@laptop", "ben@desk"):
+        run.write_text(record(None, by=by))
+        remove_runs(context, [RUN], older_s=None, dry_run=dry_run, confirm=confirm)
+    text = f"you are ben@desk, and other people started {RUN} of anna@laptop"
+    assert [warning.text for warning in reporter.warnings] == [text]
+    assert bool(warned) is not dry_run
+
+
 def test_by_age_a_run_is_as_old_as_its_start(context: Context, hosts: Path) -> None:
     # The ids are days old. One of the two runs waited in line, and has just started.
     (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text("{}")

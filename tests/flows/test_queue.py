@@ -164,6 +164,18 @@ def test_the_beginning_of_several_ids_is_named_as_such(line: Line) -> None:
     line.open()
 
 
+def test_a_change_of_somebody_elses_run_names_the_person(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    line.holder()
+    (mine,) = line.join(np=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("kit.flows.run.ready.operator", lambda: "anna@laptop")
+        hers = line.join(np=1, turn=Turn(array=(0, 1)))
+        (last,) = line.join(np=1, turn=Turn(after=(After(run=mine),)))
+    changed = change(line.cluster.context(), "remove", [mine, hers[0]])
+    assert changed.owners == {hers[0]: "anna@laptop", last: "anna@laptop"}
+    line.open()
+
+
 def test_stop_and_rm_take_runs_out_of_the_line(line: Line) -> None:
     line.holder()
     one, two, three = (line.join(np=1)[0] for _ in range(3))
@@ -172,7 +184,7 @@ def test_stop_and_rm_take_runs_out_of_the_line(line: Line) -> None:
     assert (gone.id, gone.places, gone.left) == (one, (), None)
     assert gone.stopped.startswith("taken out of the line by ")
     changed = change(line.cluster.context(), "remove", [two, three])
-    assert (changed.runs, changed.others) == ((two, three), (last,))
+    assert (changed.runs, changed.others, changed.owners) == ((two, three), (last,), {})
     until(lambda: line.reasons() == {last: "never"})
     with pytest.raises(InputError, match=f"no run '{two}' is in line"):
         change(line.cluster.context(), "hold", [last, two])

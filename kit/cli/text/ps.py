@@ -10,6 +10,7 @@ from kit.model.failures import masked, unmasked
 from kit.model.pretended import MARK, gpus_word
 from kit.model.result import NodeStatus, PsResult
 from kit.model.text import fold
+from kit.plan.cluster.versions import other_defaults
 
 # With more hosts than this, equal rows are folded.
 MANY = 16
@@ -40,7 +41,8 @@ def ps(value: PsResult, *, width: int | None = None, verbose: bool = False) -> s
     tail = f"\nRunning: {', '.join(runs)}" if runs else ""
     tail += "".join(f"\n{line}" for line in _notes(value.nodes))
     if value.differs:
-        tail += f"\nkit.yaml differs from what is deployed (deployed → now): {'; '.join(value.differs)}"
+        words = "; ".join(value.differs) + ("" if value.version is None else other_defaults(value.version))
+        tail += f"\nkit.yaml differs from what is deployed (deployed → now): {words}"
         tail += "\n  → run: kit deploy"
     room = None if verbose else width
     text = table(rows, header, width=room, flexible=FLEXIBLE, drop=DROP, least=LEAST, keeps=KEEPS)

@@ -10,6 +10,7 @@ from kit.cli.text.table import cut, fitted
 from kit.model.queue import Changed, HostRows, Line, Queued, WaitingRun
 from kit.plan.queue.cordons import text as cordon_text
 from kit.plan.queue.reasons import why
+from kit.plan.run.owners import named
 
 # What a narrow terminal leaves out of the line, in this order, and what it keeps of a reason.
 _DROP = ("BY", "WAITED", "HOSTS", "PRIORITY", "ARRAY", "COMMAND", "NP", "STARTS")
@@ -98,7 +99,13 @@ def hosts(value: HostRows, *, width: int | None = None) -> str:
 
 
 def changed(value: Changed) -> str:
-    lines = [f"Run {run} {_DONE[value.how]}." for run in value.runs]
+    """Return a line for each run, with the name of another person who queued it."""
+    lines = [f"Run {_named(run, value)} {_DONE[value.how]}." for run in value.runs]
     if value.how == "remove" and value.others:
-        lines.append(f"These runs wait for what left, and never start: {', '.join(value.others)}.")
+        others = ", ".join(_named(run, value) for run in value.others)
+        lines.append(f"These runs wait for what left, and never start: {others}.")
     return "\n".join(lines)
+
+
+def _named(run: str, value: Changed) -> str:
+    return named(run, value.owners.get(run, ""))

@@ -77,7 +77,7 @@ def down(session: Session) -> int:
     from kit.cli.text import cluster as text
     from kit.cli.text import plan as plantext
     from kit.events import Warned
-    from kit.flows.cluster.before import left_behind
+    from kit.flows.cluster.before import at_head, left_behind
     from kit.flows.cluster.down import down, plan_down, preview, spare_runs, spare_unknown
     from kit.flows.run.folders import survey
     from kit.model.text import fold
@@ -87,6 +87,7 @@ def down(session: Session) -> int:
         session.needs_yes()
     context = session.context()
     state = survey(context)
+    context = at_head(context, state.failures)
     left = left_behind(context)
     session.close()
     for host, error in state.failures.items():

@@ -20,7 +20,7 @@ _RUN = Option(
     value="RUN",
     kind=words,
     complete=candidates.run,
-    help="Change this run: its id, or the beginning of it (default: the latest that runs)",
+    help="Change this run: its id, or the beginning of it (default: the latest, if you started it)",
 )
 _EXITS = (*FAILED[:2], ("5", "the run has ended or is not elastic, or other runs hold the slots"))
 

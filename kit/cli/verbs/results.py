@@ -161,8 +161,8 @@ VERBS = (
             MUST_YES,
             *CLUSTER,
         ),
-        notes="kit shows the sizes, and asks. It removes nothing if a run that you named is active, or if it cannot "
-        "reach a host.",
+        notes="kit shows the sizes, names the owners of other people's runs, and asks. It removes nothing if a run "
+        "that you named is active, or if it cannot reach a host.",
         examples=("kit runs rm 20261121-101500-3fa2", "kit runs rm --older-than 7d --dry-run"),
         exits=(*FAILED, ("5", "one of the runs is active")),
     ),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from kit.errors import Interrupted, KitError, NotReadyError
+from kit.errors import Interrupted, KitError, NotReadyError, SlowError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.cluster import lines
 from kit.flows.cluster.drift import differences
@@ -16,12 +16,14 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
+from kit.model.values import replace
 from kit.plan.cluster import drift, versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import from_text
 from kit.remote.cluster import audit
 from kit.remote.cluster.observe import observe
+from kit.remote.ssh import fanout
 
 # Of the audit: the last deploy is among them, unless many runs were removed since.
 _MOST_ENTRIES = 100
@@ -93,6 +95,36 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
             text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
             # The record has the address in the cluster's network. Only the line says how kit logs in.
             context.reporter.report(Warned(text=text, hint=REMOVE))
+
+
+def at_head(context: Context, failures: Mapping[str, KitError]) -> Context:
+    """Return the context with the host first that the last deploy made the head, and report if that is another one.
+
+    The head has the runs, the line and the lock, and somebody else's hosts file may begin with another host. Return
+    `context` if its first host has the record of the cluster or does not answer, or if no host has one. `failures` are
+    those of an earlier look by host: kit does not wait again for a host that did not answer.
+    """
+    inventory = context.inventory
+    file = f"{names.folder(context.spec.name)}/{names.RECORD}"
+
+    def have_record(hosts: Sequence[Host]) -> Mapping[str, bool]:
+        answering = [host for host in hosts if not isinstance(failures.get(host.name), UnreachableError | SlowError)]
+        return fanout.each(answering, has_record).results
+
+    def has_record(host: Host) -> bool:
+        with closing(context.connect(host)) as transport:
+            return transport.run(["test", "-e", file]).code == 0
+
+    if have_record([inventory.head]).get(inventory.head.name, True):
+        return context
+    others = have_record(inventory.hosts[1:])
+    head = next((host for host in inventory.hosts[1:] if others.get(host.name)), None)
+    if head is None:
+        return context
+    text = f"{head.name} is the head of cluster {context.spec.name}, though {inventory.source} begins with "
+    context.reporter.report(Note(text=f"{text}{inventory.head.name}"))
+    hosts = (head, *(host for host in inventory.hosts if host is not head))
+    return replace(context, inventory=replace(inventory, hosts=hosts))
 
 
 def left_behind(context: Context) -> tuple[str, ...]:

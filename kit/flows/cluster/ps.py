@@ -10,9 +10,9 @@ from kit.flows.cluster.drift import differences
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.host import Host
+from kit.model.launch import ClusterRecord
 from kit.model.observed import HostFacts, Lease
 from kit.model.result import NodeStatus, PsResult
-from kit.model.spec import ClusterSpec
 from kit.plan.cluster import gpus, network, nodes
 from kit.plan.cluster.record import from_text
 from kit.plan.cluster.state import node_state
@@ -39,16 +39,18 @@ def ps(context: Context) -> PsResult:
         else _lost(host, outcome.failures[host.name])
         for host in context.inventory.hosts
     ]
-    record = head[0].record if head else None
-    return PsResult(cluster=spec.name, nodes=tuple(rows), differs=_differing(record, spec))
+    record = _record(head[0].record) if head else None
+    differs = differences(record.settings, spec) if record else ()
+    version = record.version if record else None
+    return PsResult(cluster=spec.name, nodes=tuple(rows), differs=differs, version=version)
 
 
-def _differing(record: str | None, spec: ClusterSpec) -> tuple[str, ...]:
-    """Return the settings of kit.yaml that differ from those in the head's record, if the head has a readable one."""
+def _record(text: str | None) -> ClusterRecord | None:
+    """Return the head's record, or None without a readable one. flows/cluster/before.py would import much more."""
     try:
-        return differences(from_text(record).settings, spec) if record else ()
+        return from_text(text) if text else None
     except KitError:
-        return ()
+        return None
 
 
 def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease]) -> NodeStatus:

@@ -14,7 +14,9 @@ from kit.model.answer import answer_of, convert
 from kit.model.queue import Change, Changed, Line
 from kit.model.text import one_line
 from kit.plan.queue import answers
+from kit.plan.run.owners import of_others
 from kit.plan.run.records import several
+from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door
 
 
@@ -46,7 +48,8 @@ def change(
             changed += convert(answer.get("members", [run]), list[str])
             others += convert(answer.get("others", []), list[str])
     left = [other for other in dict.fromkeys(others) if other not in changed]
-    return Changed(how=how, runs=tuple(dict.fromkeys(changed)), others=tuple(left))
+    owners = of_others({run.id: run.by for run in line.runs if run.id in {*changed, *left}}, operator())
+    return Changed(how=how, runs=tuple(dict.fromkeys(changed)), others=tuple(left), owners=owners)
 
 
 def _unchanged(head: str, run: str, why: object, changed: Sequence[str]) -> StepError:

@@ -10,12 +10,13 @@ from kit.errors import Interrupted, KitError
 from kit.events import Phase, Warned
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
-from kit.flows.run.listing import stored_runs
+from kit.flows.run.listing import StoredRun, stored_runs
 from kit.model.host import Host
 from kit.model.results import RemoveRunsResult, RunFolder, RunSize, Survey
 from kit.model.text import fold, size
-from kit.plan.run import folders
+from kit.plan.run import folders, owners
 from kit.plan.run.hosts import MOST_HOSTS, not_among, recorded_hosts
+from kit.remote.machine.operator import operator
 from kit.remote.results import far
 from kit.remote.ssh import fanout
 
@@ -32,24 +33,27 @@ def survey(context: Context) -> Survey:
     return Survey(folders=outcome.results, failures=outcome.failures)
 
 
-def _not_in_hosts(context: Context, ids: Collection[str]) -> tuple[str, ...]:
-    """Return the hosts of these runs that are not in the hosts file, and warn of them. A run goes without its record.
-
-    When the record is gone, nobody can find out that such a host has files of the run.
-    """
+def _records(context: Context, ids: Collection[str]) -> list[StoredRun]:
+    """Return what the head keeps about these runs, or nothing if it cannot be read: a run goes without its record."""
     try:
         with closing(context.connect(context.inventory.head)) as transport:
-            stored = stored_runs(context, transport)
+            return [stored for stored in stored_runs(context, transport) if stored[0].id in ids]
     except Interrupted:
         raise
     except KitError:
-        return ()
+        return []
+
+
+def _not_in_hosts(context: Context, records: Sequence[StoredRun]) -> tuple[str, ...]:
+    """Return the hosts of these runs that are not in the hosts file, and warn of them.
+
+    When the record is gone, nobody can find out that such a host has files of the run.
+    """
     inventory = context.inventory
-    chosen = [recorded_hosts(run, fields, inventory) for run, fields in stored if run.id in ids]
-    hosts = dict.fromkeys(host for names in chosen for host in names)
+    hosts = dict.fromkeys(host for run, fields in records for host in recorded_hosts(run, fields, inventory))
     missing, source = not_among(tuple(hosts), inventory), inventory.source
     if missing:
-        runs = "the run" if len(ids) == 1 else "these runs"
+        runs = "the run" if len(records) == 1 else "these runs"
         text = f"{source} has no {fold(missing, most=MOST_HOSTS)}, which took part in {runs}: files there stay"
         hint = f"to delete them as well, first add these hosts to {source}, unless it has them by other names"
         context.reporter.report(Warned(text=text, hint=hint))
@@ -73,7 +77,10 @@ def remove_runs(
         fanout.Outcome(results=state.folders, failures=state.failures).or_raise("kit runs rm")
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(time.time() - older_s)) if older_s is not None else None
     runs = folders.chosen(state, words, older_than=stamp)
-    not_in_hosts = _not_in_hosts(context, {run.id for run in runs}) if runs else ()
+    records = _records(context, {run.id for run in runs}) if runs else []
+    not_in_hosts = _not_in_hosts(context, records)
+    if warning := owners.removing({run.id: run.by for run, _ in records}, operator()):
+        context.reporter.report(Warned(text=warning))
     result = RemoveRunsResult(cluster=context.spec.name, runs=runs, dry_run=dry_run, not_in_hosts=not_in_hosts)
     if dry_run or not runs:
         return result

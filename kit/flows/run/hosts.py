@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,11 +18,13 @@ from kit.flows.run.listing import unknown_run
 from kit.flows.run.ready import node_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
+from kit.model.names import LATEST
 from kit.model.run import RunRecord
 from kit.plan.cluster.record import from_text
-from kit.plan.run import elastic, leases
+from kit.plan.run import elastic, leases, owners
 from kit.plan.run.cores import EXCLUSIVE
 from kit.plan.run.records import find, several
+from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door
 
 
@@ -73,7 +76,7 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
     Raises if the run is not elastic or has these hosts, and if they are cordoned or their slots are taken.
     """
     living = runs_of(door.host, list(door.living))
-    record = _chosen(context, living, run)
+    record = _chosen(context, living, run, f"kit hosts add {shlex.quote(hosts)}")
     cluster = from_text(door.record)
     there = {place.node for place in record.places}
     nodes = [_node_of(host, cluster) for host in select_hosts(context.inventory, hosts).hosts]
@@ -123,24 +126,30 @@ def drop_hosts(context: Context, run: str | None, hosts: str) -> RunRecord:
     """Take these hosts from a run. Their ranks end at its next commit."""
     door = open_door(context)
     try:
-        record = _chosen(context, runs_of(door.host, list(door.living)), run)
+        living = runs_of(door.host, list(door.living))
+        record = _chosen(context, living, run, f"kit hosts drop {shlex.quote(hosts)}")
         names = [host.name for host in select_hosts(context.inventory, hosts).hosts]
         return _change(door, record, add=[], drop=names)
     finally:
         door.close()
 
 
-def _chosen(context: Context, living: Sequence[RunRecord], word: str | None) -> RunRecord:
-    # A lost run also holds slots for a while. Who does not name it does not mean it.
-    meant = living if word else [run for run in living if run.state == "running"]
-    record = find(list(reversed(meant)), word)
-    if record is None and word is None:
-        raise NotReadyError(
-            "no run is running, so none can change its hosts", hint="start one: kit run --elastic -- python train.py"
-        )
+def _chosen(context: Context, living: Sequence[RunRecord], word: str | None, command: str) -> RunRecord:
+    """Return the run that is meant: by its id or the beginning of it, or else the latest, if you started it.
+
+    Raises NotReadyError if somebody else started the latest run: `command` and an id change one.
+    """
+    if not word or word == LATEST:
+        # A lost run also holds slots for a while. Who does not name it does not mean it.
+        latest = owners.latest_of(living, operator(), command=f"{command} --run", verb="change", done="changed")
+        if latest is None:
+            hint = "start one: kit run --elastic -- python train.py"
+            raise NotReadyError("no run is running, so none can change its hosts", hint=hint)
+        return latest
+    record = find(list(reversed(living)), word)
     if record is None:
-        matches = [run.id for run in living if word and run.id.startswith(word)]
-        raise several(word or "", matches) if len(matches) > 1 else unknown_run(context, word)
+        matches = [run.id for run in living if run.id.startswith(word)]
+        raise several(word, matches) if len(matches) > 1 else unknown_run(context, word)
     return record
 
 

@@ -8,7 +8,7 @@ from kit.flows.run.answers import outcome, run_of, runs_of
 from kit.flows.run.attach import open_door
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import unknown_run
-from kit.model.run import BY_HAND, RunRecord
+from kit.model.run import RunRecord
 from kit.plan.run import owners
 from kit.remote.machine.operator import operator
 from kit.remote.run.door import Door
@@ -58,7 +58,7 @@ def stop(context: Context, run: str | None, *, grace_s: float | None, door: Door
 
 def _own_latest(door: Door, by: str) -> str | None:
     """Return the id of the latest active run, which this person started. Return None if no run is active."""
-    holders = runs_of(door.host, list(door.living))
     # kit stop by-hand ends those that somebody started in the head's shell.
-    living = [run for run in holders if run.state == "running" and not BY_HAND.fullmatch(run.id)]
-    return owners.latest_of(living, by).id if living else None
+    living = runs_of(door.host, list(door.living))
+    latest = owners.latest_of(living, by, command="kit stop", verb="stop", done="stopped")
+    return latest.id if latest else None

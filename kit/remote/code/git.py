@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,6 +24,13 @@ OTHER_REPOSITORY = (
     "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_WORK_TREE",
 )  # fmt: skip
 _SUBMODULE = b"160000 "
+# In a raw difference: a submodule that the folder has, and its commit in what the folder is compared with, or zeros.
+_CHANGED = re.compile(rb":(?:160000|000000) 160000 ([0-9a-f]{40,64}) ")
+# In a patch with _WHOLE: a binary file of a submodule.
+_LEFT_OUT = b"\nBinary files "
+_WHOLE = ("--binary", "--full-index")
+# Without the first setting, `git diff` writes what it has learned to the index. Old ones lack --no-relative.
+_EVERYWHERE = ("-c", "diff.autoRefreshIndex=false", "-c", "diff.relative=false")
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -124,18 +133,47 @@ def head(folder: Path) -> Head:
 
 def diff(folder: Path) -> tuple[bytes, bool]:
     """Return how the folder differs from the commit, as a patch for `git apply`, and whether it was cut."""
-    text, cut = _diff(folder, "--binary", "--full-index")
+    text, cut = _diff(folder, *_WHOLE)
+    if _LEFT_OUT in text and not cut:
+        text, cut = _with_submodules(folder)
     # A large binary file must not push changes of text out.
     return (_diff(folder)[0], True) if cut else (text, False)
 
 
-def _diff(folder: Path, *more: str) -> tuple[bytes, bool]:
+def _with_submodules(folder: Path, commit: str = "HEAD", prefix: str = "") -> tuple[bytes, bool]:
+    """Return what `diff` returns, with binary files of submodules: git passes --binary on to none of them.
+
+    `folder` is compared with `commit`. `prefix` is its path, with a slash at its end, if it is a submodule itself.
+    """
+    raw = _git(folder, *_EVERYWHERE, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", commit, "--", ".").stdout
+    rows = raw.split(b"\0")
+    changed = {
+        os.fsdecode(path): submodule[1].decode()
+        for row, path in zip(rows[::2], rows[1::2], strict=False)
+        if (submodule := _CHANGED.match(row))
+    }
+    others = [f":(top,exclude,literal){path}" for path in changed]
+    text, cut = _diff(folder, *_WHOLE, commit=commit, prefix=prefix, paths=(".", *others))
+    top = folder / _word(folder, "rev-parse", "--show-cdup")
+    for path, commit_there in changed.items():
+        if not cut:
+            inside = top / path
+            # A submodule that is new is compared with a tree without files.
+            base = commit_there if commit_there.strip("0") else _word(inside, "hash-object", "-t", "tree", os.devnull)
+            more, cut = _with_submodules(inside, base, f"{prefix}{path}/")
+            text += more
+    return text[:MOST_DIFF], cut or len(text) > MOST_DIFF
+
+
+def _diff(
+    folder: Path, *more: str, commit: str = "HEAD", prefix: str = "", paths: Sequence[str] = (".",)
+) -> tuple[bytes, bool]:
     # Your settings may make of it what no other program reads.
-    plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--unified=3"]
-    words = [*plain, *more, "--submodule=diff", "HEAD", "--", "."]
+    plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--unified=3"]
+    plain += [f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}"]
+    words = [*plain, *more, "--submodule=diff", commit, "--", *paths]
     with subprocess.Popen(
-        # Without the first setting, `git diff` writes what it has learned to the index. Old ones lack --no-relative.
-        _argv(folder, "-c", "diff.autoRefreshIndex=false", "-c", "diff.relative=false", "diff", *words),
+        _argv(folder, *_EVERYWHERE, "diff", *words),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=_environment(),

@@ -12,6 +12,8 @@ MOST_BYTES = 500_000_000
 MOST_FILES = 50_000
 # All of it with the lines of its manifest, whose paths are of up to 4 KiB.
 MOST_PACK = MOST_BYTES + MOST_FILES * 5_000
+# A .kitignore. It may come from a repository of a stranger, and each star costs time.
+MOST_IGNORE = 250_000
 # The part of a difference that the record of a run keeps.
 MOST_DIFF = 1_000_000
 _NAMED = 5
@@ -46,4 +48,14 @@ def too_many(folder: str, paths: Sequence[str], *, more: bool = False) -> InputE
         f"the code folder {folder} has {'more than ' if more else ''}{len(paths):,} files; "
         f"kit takes up to {MOST_FILES:,}. The folders with the most: {names}",
         hint=_HINT,
+    )
+
+
+def too_long(file: str, size: int) -> InputError | None:
+    """Return the error for a .kitignore of too many bytes, or None."""
+    if size <= MOST_IGNORE:
+        return None
+    return InputError(
+        f"{file} has {size_text(size)}; kit reads up to {size_text(MOST_IGNORE)}",
+        hint="shorten it: a folder's name leaves out all that is in it, and *.bin all files with that ending",
     )

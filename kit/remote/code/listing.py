@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from kit.remote.code import faults, git, patterns
-from kit.remote.code.limits import MOST_FILES, too_many
+from kit.remote.code.limits import MOST_FILES, too_long, too_many
 from kit.remote.code.patterns import Ignored
 from kit.remote.ship.porter.manifest import shown
 
@@ -79,6 +79,8 @@ def _ignored(file: Path) -> Ignored | None:
 
 def _patterns(text: bytes, name: str) -> Ignored:
     """Return the test of a `.kitignore` with this text. Raises InputError."""
+    if error := too_long(name, len(text)):
+        raise error
     try:
         return patterns.ignored(text)
     except ValueError as error:

@@ -8,6 +8,8 @@ image=$2
 cluster=${folder##*/}
 lock=${folder%/*}/.lock/$cluster.compose
 export LC_ALL=C
+# nproc would print these variables of the login in place of the CPUs.
+unset OMP_NUM_THREADS OMP_THREAD_LIMIT
 mark=
 read -r mark || true
 section() { echo "@@ ${mark:+$mark }$1"; }

@@ -41,14 +41,12 @@ from kit.remote.engine.limits import limits_hint
 from kit.remote.scripts import script
 from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Completed, Transport
+from kit.remote.swarm.down import DownNodes
 
 TIMEOUT_S = 90.0
 # Time for a change of one node of a swarm, in addition to TIMEOUT_S: a manager changes one after another.
 CHANGE_S = 0.5
 POLL_S = 0.3
-# How long a wait for tasks goes on without progress if only tasks of nodes that are down are missing. A node that has
-# just started is back sooner.
-DOWN_S = 60.0
 # What kit down reports for a host that left the swarm.
 MEMBERSHIP = "membership in the swarm"
 # A task that failed this often on one node will not run.
@@ -236,6 +234,7 @@ def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> N
     total = sum(count for _, _, count in step.services)
     before: set[str] | None = None
     most = 0
+    absent = DownNodes()
     while True:
         execution.check()
         text = transport.run(script("swarm_tasks", *services)).text
@@ -251,8 +250,9 @@ def wait_tasks(execution: Execution, transport: Transport, step: WaitTasks) -> N
         now = time.monotonic()
         if running > most:
             most, changed = running, now
-        down = _down(execution, transport) if now - changed > DOWN_S else []
-        gone = 0 < total - running <= len(down)
+        if absent.is_due(now, changed):
+            absent.note(now, _down(execution, transport))
+        gone = 0 < total - running <= len(absent.steady(changed))
         failed = [t for t in new if t.state in ("failed", "rejected") and t.id not in before]
         worst = next((t for t in failed if sum(f.node == t.node for f in failed) >= ENOUGH_FAILURES), None)
         if worst or gone or now - start > step.timeout_s:

@@ -1,7 +1,8 @@
-"""hvd-distribute.sh passes variables of a shell in the head to the ranks of all nodes."""
+"""hvd-distribute.sh passes variables of a shell in the head to the ranks of all nodes, and counts cores."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,22 @@ def passed(program: Path, **environ: str) -> list[str]:
 def test_settings_of_the_shell_go_to_every_rank(program: Path) -> None:
     names = ["HOROVOD_CYCLE_TIME", "MXNET_X", "NCCL_ALGO", "NCCL_DEBUG", "OMP_NUM_THREADS", "TF_X"]
     assert passed(program, **dict.fromkeys([*names, "HOME", "MY_NCCL_X"], "1")) == names
+
+
+@pytest.mark.parametrize("variable", [{"OMP_NUM_THREADS": "1000"}, {"OMP_THREAD_LIMIT": "1"}])
+@pytest.mark.parametrize("name", ["hvd-local.sh", "hvd-distribute.sh"])
+def test_threads_of_a_rank_are_no_number_of_cores(program: Path, variable: dict[str, str], name: str) -> None:
+    """nproc obeys both variables. More ranks than cores must not spin, and others should."""
+    local = program.parent / "hvd-local.sh"
+    local.write_text((PROGRAM.parent / local.name).read_text())
+    local.chmod(0o755)
+    cores = len(os.sched_getaffinity(0))
+    for count, idle in ((cores, "0"), (cores + 1, "1")):
+        ranks = [str(count)] if name == "hvd-local.sh" else [str(count), str(count)]
+        env = {"PATH": f"{program.parent}:/usr/bin:/bin", "KIT_NETWORK": "10.0.0.0/24", **variable}
+        words = [str(program.parent / name), *ranks, "true"]
+        argv = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.split("\n")
+        assert argv[argv.index("mpi_yield_when_idle") + 1] == idle
 
 
 def test_what_each_node_has_for_itself_does_not(program: Path) -> None:

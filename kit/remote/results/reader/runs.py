@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from typing import Dict
@@ -72,6 +71,8 @@ def began(run: int) -> str:
 
 def remove(cluster: str, below: str) -> None:
     """Remove the folders of runs that do not live. Print {"id", "removed"}, {"id", "live"} or {"id", "error"}."""
+    import subprocess  # noqa: PLC0415  (no other operation needs it, and each is a new process)
+
     ids = json.loads(sys.stdin.buffer.read().decode())
     try:
         runs = opened(cluster, below)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit import __version__
 from kit.cli.text.ps import ps
 from kit.model.result import NodeStatus, PsResult
 from kit.model.values import replace
@@ -43,6 +44,16 @@ def test_few_hosts_and_verbose_have_a_row_each() -> None:
 
 def rows(value: PsResult) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("  ") if cell] for line in ps(value).splitlines()[3:-1]]
+
+
+def test_settings_that_differ_have_the_versions_of_both_kits() -> None:
+    value = replace(cluster(count=1), differs=("shm_size: 1gb → 2gb",))
+    line = "kit.yaml differs from what is deployed (deployed → now): shm_size: 1gb → 2gb"
+    for version in (None, __version__):
+        assert ps(replace(value, version=version)).splitlines()[-2] == line
+    for version, name in (("0.0.9", "kit 0.0.9"), ("", "an older kit"), ("\x1b[2J", "another kit")):
+        named = f"{line}; {name} deployed, and kit {__version__} may have other defaults"
+        assert ps(replace(value, version=version)).splitlines()[-2] == named
 
 
 def test_what_differs_keeps_its_own_row() -> None:

@@ -72,6 +72,11 @@ def test_changes() -> None:
         "Run a left the line.\nThese runs wait for what left, and never start: c, d."
     )
     assert text.changed(Changed(how="hold", runs=("a",), others=("c",))) == "Run a is held."
+    owners = {"a": "anna@laptop", "d": "ci@7f3a"}
+    assert text.changed(Changed(how="remove", runs=("a", "b"), others=("c", "d"), owners=owners)) == (
+        "Run a of anna@laptop left the line.\nRun b left the line.\n"
+        "These runs wait for what left, and never start: c, d of ci@7f3a."
+    )
 
 
 def test_kit_runs_shows_who_waits_first() -> None:

@@ -25,6 +25,12 @@ def test_the_head_ends_stagings_first() -> None:
         assert "EndStagings" not in [step.kind for host, step in plan.steps() if host == "gpu2"]
 
 
+def test_the_preview_does_not_promise_that_a_host_leaves_the_swarm() -> None:
+    """A secret of yours, a service or another cluster keeps it, which kit sees only on the host."""
+    *_, (_, leave) = down_plan(ClusterSpec(name="lab"), ["gpu1"], ()).steps()
+    assert leave.line() == ("leave", "the swarm that kit made, unless something else needs it")
+
+
 def test_one_host_leaves_the_swarm_after_its_container() -> None:
     plan = down_plan(ClusterSpec(name="lab"), ["gpu1"], ())
     assert [step.kind for _, step in plan.steps()] == ["StackRemove", "RemoveCluster", "SwarmLeave"]

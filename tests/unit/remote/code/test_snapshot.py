@@ -293,6 +293,17 @@ def test_a_pattern_that_cannot_be_read_is_refused(top: Path) -> None:
         take(top)
 
 
+def test_a_kitignore_that_would_take_long_is_refused(top: Path) -> None:
+    """Each star takes time, and the file may come from a repository of a stranger."""
+    (top / ".kitignore").write_text("*a" * 500_000)
+    with pytest.raises(InputError, match=r"\.kitignore has 1 MB; kit reads up to 250 kB"):
+        take(top)
+    with pytest.raises(InputError, match=r"^code/\.kitignore has 1 MB"):
+        listing.chosen("code", [b"a"], [], b"*a" * 500_000)
+    write(top, {".kitignore": f"/b\n#{'x' * 249_990}", "a": "1", "b": "1"})
+    assert names(take(top)) == [".kitignore", "a"]
+
+
 # What cannot be part of it
 
 
@@ -738,9 +749,44 @@ def test_the_difference_restores_the_code(top: Path, settings: dict[str, str], b
     assert take(folder).manifest == taken.manifest
 
 
-def test_a_large_binary_file_does_not_push_text_out_of_the_difference(top: Path) -> None:
+@pytest.mark.parametrize("below", ["", "sub"])
+def test_the_difference_restores_files_of_submodules_that_are_no_text(tmp_path: Path, top: Path, below: str) -> None:
+    """git apply did nothing at all if one of them had changed."""
+    deep = repository(tmp_path / "deep", {"net.py": "one\n", "data.bin": "one\0"})
+    lib = repository(tmp_path / "lib", {"net.py": "one\n", "data.bin": "one\0"})
+    git(lib, "submodule", "--quiet", "add", str(deep), "d(e)ep*")
+    git(lib, "commit", "-qm", "deep")
+    folder = top / below
+    folder.mkdir(exist_ok=True)
+    repository(top, {f"{below}/train.py".strip("/"): "one\n", "data.bin": "one\0"})
+    git(folder, "submodule", "--quiet", "add", str(lib), "l ib")
+    git(folder, "submodule", "--quiet", "update", "--init", "--recursive")
+    git(top, "commit", "-qm", "lib")
+    git(folder, "submodule", "--quiet", "add", str(deep), "new")
+    changed = [folder / name for name in ("", "l ib", "l ib/d(e)ep*", "new")]
+    write(changed[0], {"train.py": "two\n"})
+    for inside in changed[1:]:
+        write(inside, {"net.py": "two\n", "data.bin": "two\0"})
+    git(folder / "l ib", "commit", "-qam", "not what the commit above has")
+    taken = take(folder)
+    assert taken.git
+    assert (taken.git.cut, taken.git.diff.count(b"GIT binary patch")) == (False, 3)
+    git(top, "reset", "-q", "--hard", "HEAD")
+    git(folder, "submodule", "--quiet", "update", "--init", "--recursive", "--force")
+    git(folder / "l ib", "submodule", "--quiet", "foreach", "git reset -q --hard")
+    shutil.rmtree(folder / "new")
+    subprocess.run(["git", "apply"], cwd=top, input=taken.git.diff, check=True)
+    for inside in changed[1:]:
+        assert [(inside / name).read_bytes() for name in ("net.py", "data.bin")] == [b"two\n", b"two\0"]
+    assert (folder / "train.py").read_bytes() == b"two\n"
+
+
+@pytest.mark.parametrize("below", ["", "lib"])
+def test_a_large_binary_file_does_not_push_text_out_of_the_difference(tmp_path: Path, top: Path, below: str) -> None:
     repository(top, {"a.bin": "", "train.py": "one\n"})
-    (top / "a.bin").write_bytes(os.urandom(2 * limits.MOST_DIFF))
+    git(top, "submodule", "--quiet", "add", str(repository(tmp_path / "lib", {"a.bin": ""})), "lib")
+    git(top, "commit", "-qm", "lib")
+    (top / below / "a.bin").write_bytes(os.urandom(2 * limits.MOST_DIFF))
     write(top, {"train.py": "two\n"})
     known = take(top).git
     assert known

@@ -191,6 +191,13 @@ def run(program: Path, *words: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def test_only_the_removal_imports_what_it_takes_to_start_programs(tmp_path: Path) -> None:
+    """kit pull starts the reader several times on each host."""
+    program = tmp_path / "program.py"
+    program.write_text(f"{far.program()}import json, sys\nprint(json.dumps('subprocess' in sys.modules))\n")
+    assert run(program, "ids", str(tmp_path), "runs")[-1] is False
+
+
 @pytest.mark.parametrize(("old", "new"), [("MOST_SEEN = 1000000", "MOST_SEEN = 3"), ("MOST = 200 << 20", "MOST = 60")])
 def test_the_list_of_a_shared_folder_ends(folder: Path, tmp_path: Path, old: str, new: str) -> None:
     """A folder deep in a large share may have millions of files of other runs."""

@@ -82,6 +82,16 @@ def test_observe_ends_on_a_path_with_nothing(tmp_path: Path) -> None:
     assert parse(host(1), done.stdout.decode()).cores == 0
 
 
+@pytest.mark.parametrize("variable", [{"OMP_NUM_THREADS": "77"}, {"OMP_THREAD_LIMIT": "1"}])
+def test_variables_of_the_login_are_no_number_of_cores(tmp_path: Path, bare: Path, variable: dict[str, str]) -> None:
+    """nproc obeys both."""
+    cores = len(os.sched_getaffinity(0))
+    done = run(script("observe", str(tmp_path), "x", "state"), env={"PATH": str(bare), **variable})
+    assert parse(host(1), done.stdout.decode()).cores == cores
+    load = run(script("load", str(tmp_path / "none")), env={"PATH": os.environ["PATH"], **variable})
+    assert load.stdout.splitlines()[0] == b"cores %d" % cores
+
+
 DATA_ROOT = '{\n\t"debug": true,\n\t"data-root" :\n "/data/docker", "log-driver": "local"}'
 
 

@@ -12,7 +12,7 @@ from kit.model.plan import Step
 from kit.model.swarm import ForgetNodes, StackRemove, SwarmLeave, UnlabelNodes, WaitTasks
 from kit.remote.cluster.execution import Execution
 from kit.remote.ssh.transport import Completed, Live
-from kit.remote.swarm.steps import ON_HOST, swarm_leave, wait_tasks
+from kit.remote.swarm.steps import ON_HOST, POLL_S, swarm_leave, wait_tasks
 from tests.fakes.facts import host
 from tests.fakes.reporter import Remembering
 
@@ -22,14 +22,16 @@ class Tasks:
 
     host = host(1)
 
-    def __init__(self, *lines: str, down: Sequence[str] = ()) -> None:
-        self._lines, self._down, self._looks = lines, down, 0
+    def __init__(self, *lines: str, down: Sequence[str] = (), looks: int = 3) -> None:
+        self._lines, self._down, self._looks = lines, down, looks
+        self.questions = 0
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60.0) -> Completed:
         if "kit-swarm_down" in argv:
+            self.questions += 1
             return Completed(code=0, stdout="".join(f"{line}\n" for line in self._down).encode(), stderr=b"")
-        self._looks += 1
-        if self._looks > 3:
+        self._looks -= 1
+        if self._looks < 0:
             raise TimeoutError("still waiting")
         return Completed(code=0, stdout="".join(f"{line}\n" for line in self._lines).encode(), stderr=b"")
 
@@ -38,6 +40,19 @@ class Tasks:
 
     def close(self) -> None:
         pass
+
+
+class Clock:
+    """Passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
 
 
 def test_the_last_task_of_a_node_that_left_and_is_down_is_not_waited_for() -> None:
@@ -51,28 +66,38 @@ def test_the_last_task_of_a_node_that_left_and_is_down_is_not_waited_for() -> No
 
 
 @pytest.mark.parametrize(
-    ("lines", "down", "limit_s", "error", "message"),
+    ("lines", "down", "wait_s", "error", "message"),
     [
-        (["n2 running running new"], ["gpu3 (10.0.0.3)"], 0, StepError, r"no task on gpu3 \(10.0.0.3\), which is down"),
+        (["n2 running running new"], ["gpu3 (10.0.0.3)"], 70, StepError, r"on gpu3 \(10.0.0.3\), which is down"),
         # Its last task had been started when it went down.
-        (["n2 running running new", "n3 shutdown assigned new"], ["gpu3 (10.0.0.3)"], 0, StepError, "no task on gpu3"),
+        (["n2 running running new", "n3 shutdown assigned new"], ["gpu3 (10.0.0.3)"], 70, StepError, "no task on gpu3"),
         # It may have just started.
-        (["n2 running running new"], ["gpu3 (10.0.0.3)"], 1000, TimeoutError, "still waiting"),
+        (["n2 running running new"], ["gpu3 (10.0.0.3)"], 59, TimeoutError, "still waiting"),
         # The other task may still start.
-        (["n2 running preparing new"], ["gpu3 (10.0.0.3)"], 0, TimeoutError, "still waiting"),
-        (["n2 running running new"], [], 0, TimeoutError, "still waiting"),
+        (["n2 running preparing new"], ["gpu3 (10.0.0.3)"], 150, TimeoutError, "still waiting"),
+        (["n2 running running new"], [], 150, TimeoutError, "still waiting"),
     ],
 )
 def test_a_wait_ends_early_if_only_tasks_of_nodes_that_are_down_are_missing(
-    lines: list[str], down: list[str], limit_s: float, error: type[Exception], message: str, *,
+    lines: list[str], down: list[str], wait_s: float, error: type[Exception], message: str, *,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("kit.remote.swarm.steps.DOWN_S", limit_s)
-    monkeypatch.setattr("kit.remote.swarm.steps.POLL_S", 0)
-    tasks = Tasks(*(f"kit-lab_mpinode t{number} {line}" for number, line in enumerate(lines)), down=down)
+    monkeypatch.setattr("kit.remote.swarm.steps.time", Clock())
+    words = [f"kit-lab_mpinode t{number} {line}" for number, line in enumerate(lines)]
+    tasks = Tasks(*words, down=down, looks=int(wait_s / POLL_S))
     execution = Execution(cluster="lab", hosts={}, logins={}, connect=None, engine_of=None, reporter=Remembering())  # type: ignore[arg-type]
     with pytest.raises(error, match=message):
         wait_tasks(execution, tasks, WaitTasks(services=(("kit-lab_mpinode", "new", 2),), timeout_s=1000, why=""))
+
+
+def test_a_long_wait_asks_seldom_which_nodes_are_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one more command on the manager, and each look at the tasks is two already."""
+    monkeypatch.setattr("kit.remote.swarm.steps.time", Clock())
+    tasks = Tasks("kit-lab_mpinode t1 n2 running running new", looks=int(145 / POLL_S))
+    execution = Execution(cluster="lab", hosts={}, logins={}, connect=None, engine_of=None, reporter=Remembering())  # type: ignore[arg-type]
+    with pytest.raises(TimeoutError, match="still waiting"):
+        wait_tasks(execution, tasks, WaitTasks(services=(("kit-lab_mpinode", "new", 2),), timeout_s=1000, why=""))
+    assert 15 <= tasks.questions <= 20
 
 
 @pytest.mark.parametrize(
