@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import sys
@@ -677,7 +676,7 @@ def test_down_is_led_by_the_head_of_the_last_deploy(
 
     def at_head(context: Context, failures: object) -> Context:
         assert failures == {}
-        led.append(dataclasses.replace(context))
+        led.append(replace(context))
         return led[0]
 
     monkeypatch.setattr(sys.modules["kit.flows.cluster.before"], "at_head", at_head)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from kit.model.host import Host
 from kit.model.result import RunsResult
 from kit.model.results import Survey
 from kit.model.run import RunRecord
+from kit.model.values import replace
 from kit.remote.results import far
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
