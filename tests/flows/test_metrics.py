@@ -116,7 +116,8 @@ def test_hosts_that_all_fail_are_an_error(machine: Loopback, reporter: Rememberi
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("host", [ALL, "::", "0:0::0"])
+# The system reads what ipaddress does not.
+@pytest.mark.parametrize("host", [ALL, "::", "0:0::0", "0", "0x0", "000.0.0.0", "::ffff:0.0.0.0"])
 def test_all_addresses_need_a_word(machine: Loopback, reporter: Remembering, host: str) -> None:
     with pytest.raises(InputError, match="every address of this machine") as caught:
         flow.serve(machine.context(reporter), Address(host=host, port=9400), every=1, anywhere=False, ready=never)
