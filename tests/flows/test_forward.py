@@ -227,6 +227,17 @@ def test_a_broken_connection_ends_it_with_an_error(site: Site) -> None:
         forward(site.context, "gpu1", [Wanted(local=0, port=9)], is_run=False, ready=cut)
 
 
+def test_a_login_that_cannot_become_root_is_quoted(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, line in (("id", "echo 1000"), ("sudo", "echo 'sudo: a password is required' >&2; exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with pytest.raises(StepError, match="gpu1: its table of sockets did not come: 'sudo: a password is req"):
+        forward(site.context, "gpu1", [Wanted(local=0, port=9)], is_run=False, ready=never)
+
+
 def record(**more: Any) -> RunRecord:
     places = (Place(node="gpu1", address="a", ranks=2), Place(node="gpu9", address="b", ranks=2))
     return RunRecord(id=RUN, cluster="lab", image="i", command=("ls",), places=places, **more)
