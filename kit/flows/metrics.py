@@ -16,7 +16,7 @@ from kit.model.metrics import Address, Exported, Family
 from kit.plan.metrics import families
 from kit.remote.machine.ports import holder, listens_on, refusal
 from kit.remote.watch import prometheus
-from kit.remote.watch.watchers import Watchers, answered
+from kit.remote.watch.watchers import Watchers, answered, given_up
 
 # For the first reading of each host: a login, and the start of nvidia-smi.
 FIRST_S = 60.0
@@ -106,7 +106,7 @@ def _watched(context: Context, *, every: float) -> Iterator[Callable[[], tuple[F
     """
     with Watchers(context.inventory.hosts, context.connect, every=every) as watchers:
         watchers.wait(answered, FIRST_S)
-        seen = watchers.now()
+        seen = given_up(watchers.now(), FIRST_S)
         errors = [one.error for one in seen if one.error is not None]
         if len(errors) == len(seen):
             raise _all_failed(errors)
