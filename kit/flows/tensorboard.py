@@ -65,7 +65,7 @@ def tensorboard(
                     host=host.name,
                 )
             raise _failed(tunnel, lines, record.id, host.name)
-        tunnel.forward(local, LOOPBACK, ports[0])
+        tunnel.forward(local, LOOPBACK, ports[0], free="--port 0")
         ready(Board(run=record.id, host=host.name, logdir=folder, url=f"http://{LOOPBACK}:{local}/"))
         raise _failed(tunnel, lines, record.id, host.name)
     finally:

@@ -21,7 +21,7 @@ import pytest
 
 from kit.config.validate import spec_from
 from kit.errors import InputError, NotReadyError, StepError, UnreachableError
-from kit.events import Warned
+from kit.events import Event, Phase, Warned
 from kit.flows import forward as forward_flow
 from kit.flows.context import Context, open_context
 from kit.flows.forward import forward
@@ -381,6 +381,27 @@ def test_tensorboard_runs_in_the_node_and_ends_with_kit(site: Site, node: Path, 
     assert ssh_of(tmp_path) == []
 
 
+@pytest.mark.usefixtures("ended", "node")
+def test_a_port_that_was_taken_while_tensorboard_started(site: Site, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "tensorboard"
+    program.write_text(BOARD.format(python=sys.executable))
+    program.chmod(0o755)
+    with socket.socket() as other:
+        report = site.reporter.report
+
+        def taking(event: Event) -> None:
+            if isinstance(event, Phase):
+                other.bind(("127.0.0.1", port))
+                other.listen()
+            report(event)
+
+        port = free_port("127.0.0.1")
+        site.reporter.report = taking  # type: ignore[method-assign]
+        with pytest.raises(StepError, match=f"ssh cannot listen on 127.0.0.1:{port}") as caught:
+            tensorboard(site.context, "latest", logdir=None, rank=None, port=port, ready=never)
+    assert caught.value.hint == "choose another port of this machine: --port 0 takes a free one"
+
+
 def test_tensorboard_runs_as_the_user_of_the_ranks(tmp_path: Path) -> None:
     """Only root can become another user, so a stand-in of the image's kitrun.fence says when it would."""
     (tmp_path / "lib/kitrun").mkdir(parents=True)
@@ -410,9 +431,10 @@ def test_an_image_without_tensorboard_is_named_with_both_ways_out(site: Site) ->
 
 
 @pytest.mark.usefixtures("ended", "node")
-def test_a_tensorboard_that_fails_is_quoted(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "code"), [("exit 3", 3), ("kill -9 $$", 137)])
+def test_a_tensorboard_that_fails_is_quoted(site: Site, tmp_path: Path, end: str, code: int) -> None:
     program = tmp_path / "bin" / "tensorboard"
-    program.write_text("#!/bin/sh\necho 'ImportError: no numpy' >&2\nexit 3\n")
+    program.write_text(f"#!/bin/sh\necho 'ImportError: no numpy' >&2\n{end}\n")
     program.chmod(0o755)
-    with pytest.raises(StepError, match="gpu1: TensorBoard ended with exit code 3: ImportError: no numpy"):
+    with pytest.raises(StepError, match=f"gpu1: TensorBoard ended with exit code {code}: ImportError: no numpy"):
         tensorboard(site.context, "latest", logdir=None, rank=None, port=0, ready=never)
