@@ -6,13 +6,13 @@ import os
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kit.cli.screen.live import LiveLine
 from kit.model.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import TextIO
 
     from kit.cli.screen.controls import ByteFilter
@@ -257,12 +257,36 @@ class Terminal:
             self.broken = True
             self.quietly = isinstance(error, BrokenPipeError)
 
+    def canvas(self, stream: TextIO) -> TextIO:
+        """Return a stream on which rich may draw. A write never raises: if the terminal is gone, it sets `broken`.
+
+        A closed window is a signal, after which kit cleans up, and reports what it does.
+        """
+        return cast("TextIO", _Canvas(stream, self._write))
+
     def _notice(self) -> None:
         """Interrupt the main thread once if a reader is gone."""
         with self._lock:
             first, self._noticed = self.broken and not self._noticed, self.broken
         if first:
             _interrupt()
+
+
+class _Canvas:
+    """A stream whose `write` is another function. Everything else is the stream's."""
+
+    def __init__(self, stream: TextIO, write: Callable[[TextIO, str], None]) -> None:
+        self._stream, self._write = stream, write
+
+    def write(self, text: str) -> int:
+        self._write(self._stream, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: each write is flushed."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _owner(stream: TextIO, source: str) -> tuple[str, str]:

@@ -42,7 +42,7 @@ Draw = Callable[[Choice, tuple[int, int]], "Page"]
 def show(terminal: Terminal, draw: Draw) -> None:
     """Show what `draw` returns until the person quits. Raises KeyboardInterrupt after Ctrl-C, on a clean terminal."""
     console = Console(
-        file=terminal.out,
+        file=terminal.canvas(terminal.out),
         force_terminal=True,
         no_color=not terminal.colors(terminal.out),
         highlight=False,

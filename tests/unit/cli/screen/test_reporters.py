@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
@@ -220,6 +221,30 @@ def test_reporting_never_raises_when_the_reader_is_gone() -> None:
     assert interrupted
     assert where.broken
     reporter.report(OutputLine(text="y"))
+
+
+class Window(Tty):
+    """A terminal that somebody closes."""
+
+    closed_by_user = False
+
+    def write(self, text: str) -> int:
+        if self.closed_by_user:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
+
+
+def test_bars_raise_nothing_when_the_window_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kit.cli.screen.terminal._interrupt", lambda: None)
+    window = Window()
+    where = Terminal(out=window, err=window, environ={})
+    reporter = choose.reporter(where, "tty", verbose=False)
+    reporter.report(STORY[0])
+    window.closed_by_user = True
+    for event in STORY[1:]:
+        reporter.report(event)
+    reporter.close()
+    assert where.broken
 
 
 @pytest.mark.parametrize(
