@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kit.config.validate import spec_from
-from kit.errors import InputError, NotReadyError, StepError, UnreachableError
+from kit.errors import EngineDownError, InputError, NotReadyError, StepError, UnreachableError
 from kit.events import Event, Phase, Warned
 from kit.flows import forward as forward_flow
 from kit.flows.context import Context, open_context
@@ -438,3 +438,12 @@ def test_a_tensorboard_that_fails_is_quoted(site: Site, tmp_path: Path, end: str
     program.chmod(0o755)
     with pytest.raises(StepError, match=f"gpu1: TensorBoard ended with exit code {code}: ImportError: no numpy"):
         tensorboard(site.context, "latest", logdir=None, rank=None, port=0, ready=never)
+
+
+@pytest.mark.usefixtures("ended", "node")
+def test_an_engine_that_is_down_is_named(site: Site, tmp_path: Path) -> None:
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon at unix:///run/docker.sock.' >&2\nexit 1\n")
+    with pytest.raises(EngineDownError, match="gpu1: no Docker Engine answers: Cannot connect") as caught:
+        tensorboard(site.context, "latest", logdir=None, rank=None, port=0, ready=never)
+    assert "systemctl start docker" in (caught.value.hint or "")
