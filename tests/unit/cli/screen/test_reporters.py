@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import re
+import signal
 import threading
 from collections.abc import Mapping
 
@@ -235,7 +236,7 @@ class Window(Tty):
 
 
 def test_bars_raise_nothing_when_the_window_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kit.cli.screen.terminal._interrupt", lambda: None)
+    monkeypatch.setattr("kit.cli.screen.terminal._interrupt", lambda **_: None)
     window = Window()
     where = Terminal(out=window, err=window, environ={})
     reporter = choose.reporter(where, "tty", verbose=False)
@@ -245,6 +246,21 @@ def test_bars_raise_nothing_when_the_window_is_closed(monkeypatch: pytest.Monkey
         reporter.report(event)
     reporter.close()
     assert where.broken
+
+
+def test_a_closed_window_interrupts_as_its_signal_does() -> None:
+    """The handlers of that signal know that it may come twice."""
+    numbers: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _frame: numbers.append(number))
+    try:
+        window = Window()
+        window.closed_by_user = True
+        Terminal(out=window, err=window, environ={}).say("x")
+        # Python runs a handler soon, in the main thread.
+        threading.Event().wait(0)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert numbers == [signal.SIGHUP]
 
 
 @pytest.mark.parametrize(
