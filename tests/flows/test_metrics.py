@@ -122,7 +122,7 @@ def test_a_host_that_gives_nothing_in_time_has_failed(
     machine: Loopback, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchers.Watchers, "wait", lambda _self, _done, _within_s: False)
-    machine.altered = dict.fromkeys(("gpu1", "gpu2"), ("cat",))
+    machine.altered = dict.fromkeys(("gpu1", "gpu2"), ("sh", "-c", "cat >/dev/null"))
     with pytest.raises(HostsFailed, match="all 2 hosts failed") as caught:
         flow.text(machine.context(reporter))
     assert [str(error) for error in caught.value.failures] == [
