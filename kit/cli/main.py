@@ -200,8 +200,14 @@ def _pipe_ended(terminal: Terminal) -> int:
 def _signals() -> Iterator[None]:
     """Handle SIGTERM and a closed terminal like Ctrl-C, so that verbs clean up. nohup keeps its effect."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    hung_up = False
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        nonlocal hung_up
+        # For one closed window, the kernel, the shell and kit.cli.screen.terminal may each send a signal.
+        again, hung_up = hung_up and number == signal.SIGHUP, hung_up or number == signal.SIGHUP
+        if not again:
+            raise KeyboardInterrupt
 
     before = {}
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -17,6 +17,7 @@ from kit.plan.forward import LOCALHOST, target
 from kit.remote.machine import ports as local_ports
 from kit.remote.scripts import script
 from kit.remote.ssh.openssh import LOOPBACK
+from kit.remote.ssh.program import ended
 from kit.remote.ssh.tunnel import Tunnel
 
 # A browser tries again and again. The same answer is reported this often.
@@ -51,9 +52,10 @@ def forward(
     with Tunnel(host, context.login(host), script("forward"), line=lines.append, refused=refused) as tunnel:
         tunnel.open()
         if not tunnel.wait_for(lambda: "end" in lines[-1:], timeout_s=_TABLES_S):
-            raise StepError(
-                "its table of sockets did not come", hint=f"look at it: kit ssh {host.name}", host=host.name
-            )
+            what = "its table of sockets did not come"
+            if tunnel.ended:
+                raise ended(what, host.name, errors="\n".join(lines).encode(), code=tunnel.wait())
+            raise StepError(what, hint=f"look at it: kit ssh {host.name}", host=host.name)
         opened = []
         for local, one in zip(locals_, wanted, strict=True):
             address = target(lines, one.port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,9 @@ from kit.events import Warned
 from kit.flows.context import Context
 from kit.model.metrics import Address, Exported, Family
 from kit.plan.metrics import families
-from kit.remote.machine.ports import holder, refusal
+from kit.remote.machine.ports import holder, listens_on, refusal
 from kit.remote.watch import prometheus
-from kit.remote.watch.watchers import Watchers, answered
+from kit.remote.watch.watchers import Watchers, answered, given_up
 
 # For the first reading of each host: a login, and the start of nvidia-smi.
 FIRST_S = 60.0
@@ -85,10 +84,8 @@ def write(context: Context, file: Path, *, every: float, once: bool, ready: Call
 
 def check_address(listen: Address, *, anywhere: bool) -> None:
     """Raise InputError for an address that means all addresses, unless you said so."""
-    try:
-        unspecified = ipaddress.ip_address(listen.host).is_unspecified
-    except ValueError:
-        unspecified = False
+    address = listens_on(listen.host)
+    unspecified = address is not None and address.is_unspecified
     if unspecified and not anywhere:
         raise InputError(
             f"{listen.host} is every address of this machine, and the metrics have no password",
@@ -97,10 +94,8 @@ def check_address(listen: Address, *, anywhere: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = listens_on(host)
+    return address is not None and address.is_loopback
 
 
 @contextmanager
@@ -111,7 +106,7 @@ def _watched(context: Context, *, every: float) -> Iterator[Callable[[], tuple[F
     """
     with Watchers(context.inventory.hosts, context.connect, every=every) as watchers:
         watchers.wait(answered, FIRST_S)
-        seen = watchers.now()
+        seen = given_up(watchers.now(), FIRST_S)
         errors = [one.error for one in seen if one.error is not None]
         if len(errors) == len(seen):
             raise _all_failed(errors)

@@ -13,6 +13,7 @@ from kit.flows.forward import Refusals, choose, host_of, run_of
 from kit.model import names
 from kit.model.forward import Board, Wanted
 from kit.model.run import RunRecord
+from kit.remote.engine.down import engine_down
 from kit.remote.run import board
 from kit.remote.ssh.openssh import LOOPBACK
 from kit.remote.ssh.tunnel import Tunnel
@@ -65,7 +66,7 @@ def tensorboard(
                     host=host.name,
                 )
             raise _failed(tunnel, lines, record.id, host.name)
-        tunnel.forward(local, LOOPBACK, ports[0])
+        tunnel.forward(local, LOOPBACK, ports[0], free="--port 0")
         ready(Board(run=record.id, host=host.name, logdir=folder, url=f"http://{LOOPBACK}:{local}/"))
         raise _failed(tunnel, lines, record.id, host.name)
     finally:
@@ -91,4 +92,6 @@ def _failed(tunnel: Tunnel, lines: Sequence[str], run: str, host: str) -> KitErr
         )
     if code == 1 and ("o such container" in text or "is not running" in text):
         return NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=host)
+    if down := engine_down("\n".join(lines), host):
+        return down
     return StepError(f"TensorBoard ended with exit code {code}{f': {text}' if text else ''}", host=host)

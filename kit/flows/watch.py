@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from msgspec import Struct
 
 from kit.config.selection import select_hosts
-from kit.errors import NotReadyError, UnreachableError
+from kit.errors import NotReadyError
 from kit.flows.context import Context
 from kit.flows.run.answers import run_of
 from kit.flows.run.attach import open_door
@@ -18,7 +18,7 @@ from kit.model.values import replace
 from kit.model.watch import Seen
 from kit.remote.run.door import Door
 from kit.remote.watch.lastlines import LAST, LastLines
-from kit.remote.watch.watchers import Watchers, answered
+from kit.remote.watch.watchers import Watchers, answered, given_up
 
 # From the start of ssh to a first reading, which may wait for a driver.
 FIRST_S = 30.0
@@ -58,13 +58,7 @@ class Watching(Struct, frozen=True, kw_only=True):
 
     def once(self) -> tuple[Seen, ...]:
         """Wait as `wait` does, for the only look at the hosts: a host that has given nothing by then has an error."""
-        return tuple(_given_up(one) if one.reading is None and one.error is None else one for one in self.wait())
-
-
-def _given_up(one: Seen) -> Seen:
-    what = f"no reading within {FIRST_S:.0f} s"
-    hint = f"look at the host: kit ssh {one.host} -- uptime"
-    return replace(one, error=UnreachableError(what, hint=hint, host=one.host))
+        return given_up(self.wait(), FIRST_S)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from kit.config.validate import spec_from
-from kit.errors import InputError, NotReadyError, StepError, UnreachableError
-from kit.events import Warned
+from kit.errors import EngineDownError, InputError, NotReadyError, StepError, UnreachableError
+from kit.events import Event, Phase, Warned
 from kit.flows import forward as forward_flow
 from kit.flows.context import Context, open_context
 from kit.flows.forward import forward
@@ -227,6 +227,17 @@ def test_a_broken_connection_ends_it_with_an_error(site: Site) -> None:
         forward(site.context, "gpu1", [Wanted(local=0, port=9)], is_run=False, ready=cut)
 
 
+def test_a_login_that_cannot_become_root_is_quoted(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, line in (("id", "echo 1000"), ("sudo", "echo 'sudo: a password is required' >&2; exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with pytest.raises(StepError, match="gpu1: its table of sockets did not come: 'sudo: a password is req"):
+        forward(site.context, "gpu1", [Wanted(local=0, port=9)], is_run=False, ready=never)
+
+
 def record(**more: Any) -> RunRecord:
     places = (Place(node="gpu1", address="a", ranks=2), Place(node="gpu9", address="b", ranks=2))
     return RunRecord(id=RUN, cluster="lab", image="i", command=("ls",), places=places, **more)
@@ -370,6 +381,27 @@ def test_tensorboard_runs_in_the_node_and_ends_with_kit(site: Site, node: Path, 
     assert ssh_of(tmp_path) == []
 
 
+@pytest.mark.usefixtures("ended", "node")
+def test_a_port_that_was_taken_while_tensorboard_started(site: Site, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "tensorboard"
+    program.write_text(BOARD.format(python=sys.executable))
+    program.chmod(0o755)
+    with socket.socket() as other:
+        report = site.reporter.report
+
+        def taking(event: Event) -> None:
+            if isinstance(event, Phase):
+                other.bind(("127.0.0.1", port))
+                other.listen()
+            report(event)
+
+        port = free_port("127.0.0.1")
+        site.reporter.report = taking  # type: ignore[method-assign]
+        with pytest.raises(StepError, match=f"ssh cannot listen on 127.0.0.1:{port}") as caught:
+            tensorboard(site.context, "latest", logdir=None, rank=None, port=port, ready=never)
+    assert caught.value.hint == "choose another port of this machine: --port 0 takes a free one"
+
+
 def test_tensorboard_runs_as_the_user_of_the_ranks(tmp_path: Path) -> None:
     """Only root can become another user, so a stand-in of the image's kitrun.fence says when it would."""
     (tmp_path / "lib/kitrun").mkdir(parents=True)
@@ -399,9 +431,19 @@ def test_an_image_without_tensorboard_is_named_with_both_ways_out(site: Site) ->
 
 
 @pytest.mark.usefixtures("ended", "node")
-def test_a_tensorboard_that_fails_is_quoted(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("end", "code"), [("exit 3", 3), ("kill -9 $$", 137)])
+def test_a_tensorboard_that_fails_is_quoted(site: Site, tmp_path: Path, end: str, code: int) -> None:
     program = tmp_path / "bin" / "tensorboard"
-    program.write_text("#!/bin/sh\necho 'ImportError: no numpy' >&2\nexit 3\n")
+    program.write_text(f"#!/bin/sh\necho 'ImportError: no numpy' >&2\n{end}\n")
     program.chmod(0o755)
-    with pytest.raises(StepError, match="gpu1: TensorBoard ended with exit code 3: ImportError: no numpy"):
+    with pytest.raises(StepError, match=f"gpu1: TensorBoard ended with exit code {code}: ImportError: no numpy"):
         tensorboard(site.context, "latest", logdir=None, rank=None, port=0, ready=never)
+
+
+@pytest.mark.usefixtures("ended", "node")
+def test_an_engine_that_is_down_is_named(site: Site, tmp_path: Path) -> None:
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon at unix:///run/docker.sock.' >&2\nexit 1\n")
+    with pytest.raises(EngineDownError, match="gpu1: no Docker Engine answers: Cannot connect") as caught:
+        tensorboard(site.context, "latest", logdir=None, rank=None, port=0, ready=never)
+    assert "systemctl start docker" in (caught.value.hint or "")

@@ -10,11 +10,13 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kit.cli.verbs import metrics as verb
 from kit.errors import HostsFailed, InputError, StepError
 from kit.flows import metrics as flow
 from kit.model.metrics import Address, Exported
@@ -116,7 +118,21 @@ def test_hosts_that_all_fail_are_an_error(machine: Loopback, reporter: Rememberi
     assert caught.value.exit_code == 3
 
 
-@pytest.mark.parametrize("host", [ALL, "::", "0:0::0"])
+def test_a_host_that_gives_nothing_in_time_has_failed(
+    machine: Loopback, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchers.Watchers, "wait", lambda _self, _done, _within_s: False)
+    machine.altered = dict.fromkeys(("gpu1", "gpu2"), ("sh", "-c", "cat >/dev/null"))
+    with pytest.raises(HostsFailed, match="all 2 hosts failed") as caught:
+        flow.text(machine.context(reporter))
+    assert [str(error) for error in caught.value.failures] == [
+        "gpu1: no reading within 60 s",
+        "gpu2: no reading within 60 s",
+    ]
+
+
+# The system reads what ipaddress does not.
+@pytest.mark.parametrize("host", [ALL, "::", "0:0::0", "0", "0x0", "000.0.0.0", "::ffff:0.0.0.0"])
 def test_all_addresses_need_a_word(machine: Loopback, reporter: Remembering, host: str) -> None:
     with pytest.raises(InputError, match="every address of this machine") as caught:
         flow.serve(machine.context(reporter), Address(host=host, port=9400), every=1, anywhere=False, ready=never)
@@ -156,6 +172,23 @@ def test_a_file_is_replaced_whole(machine: Loopback, reporter: Remembering, tmp_
     assert samples(file.read_text())["kit_host_up", "gpu1"] == 1.0
     assert [path.name for path in tmp_path.iterdir()] == ["kit.prom"]
     assert seen == [Exported(file=str(file), hosts=("gpu1", "gpu2"))]
+
+
+def test_a_file_that_is_written_once_waits_for_no_ctrl_c(
+    machine: Loopback, reporter: Remembering, tmp_path: Path
+) -> None:
+    file = tmp_path / "kit.prom"
+    args = {"listen": None, "textfile": str(file), "once": True, "every": None, "all_addresses": False, "quiet": False}
+    shown: list[str] = []
+    session: Any = SimpleNamespace(
+        args=SimpleNamespace(**args),
+        json=False,
+        context=lambda: machine.context(reporter),
+        show=lambda _kind, value, text: shown.append(text(value)),
+        terminal=SimpleNamespace(tell=shown.append),
+    )
+    assert verb.metrics(session) == 0
+    assert shown == [f"{file}: metrics of 2 hosts"]
 
 
 def test_a_file_is_written_again(machine: Loopback, reporter: Remembering, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from kit.flows.queue.join import join
 from kit.flows.queue.line import change, look
 from kit.flows.run.again import repeat
 from kit.flows.run.attach import attach, run_logs, wait
-from kit.flows.run.listing import listing
+from kit.flows.run.listing import listing, stored_run
 from kit.flows.run.stop import stop
 from kit.model.doctor import Area, DoctorResult, Finding, Sight
 from kit.model.launch import RunPolicy, RunRequest
@@ -95,6 +95,8 @@ def test_a_run_waits_in_line_and_starts_without_kit(line: Line) -> None:
     assert waiting.hosts == ("gpu1", "gpu2", "gpu3", "gpu4")
     listed = line.listing()
     assert ([run.id for run in listed.waiting], [run.id for run in listed.runs]) == ([second], [holder])
+    with pytest.raises(NotReadyError, match=f"run {second} waits in line, and has not started yet"):
+        stored_run(line.cluster.context(), second)
     assert listed.now
     assert look(line.cluster.context()).now
     entry = line.cluster.head.runs / ".queue" / f"{second}.json"

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kit.cli.verbs import top
-from kit.errors import StepError
+from kit.errors import KitError, StepError
 from kit.flows.watch import Watching
 from kit.model.watch import Reading, Seen
 from kit.remote.ssh.program import BOOTSTRAP
@@ -168,6 +168,20 @@ def test_ctrl_c_leaves_a_clean_terminal_and_nothing_on_the_hosts(screen: Callabl
     assert shown.terminal.code() == 130
     clean(shown)
     # sshd passes on the end of the connection, and the programs end with it.
+    until(lambda: not programs())
+
+
+def test_a_closed_window_is_no_bug(
+    screen: Callable[..., Screen], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shown = screen(80, "-H", "gpu1")
+    shown.until(has("gpu1", "%"))
+    shown.terminal.close()
+    assert shown.terminal.code() == KitError.exit_code
+    # The fixture closes it, too.
+    shown.terminal.fd = -1
+    assert list(tmp_path.rglob("kit-bug-*")) == []
     until(lambda: not programs())
 
 

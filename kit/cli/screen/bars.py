@@ -45,7 +45,7 @@ class Bars(Quiet):
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(terminal)
         self._console = Console(
-            file=terminal.err,
+            file=terminal.canvas(terminal.err),
             force_terminal=True,
             no_color=not terminal.colors(terminal.err),
             highlight=False,

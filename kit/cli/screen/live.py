@@ -35,7 +35,7 @@ class LiveLine:
         if self.owner not in (None, owner) and (columns is None or now - self._at < STALE_S):
             return ""
         if columns is not None:
-            text = _ESCAPES.sub("", text)[: columns - 1]
+            text = _fitted(_ESCAPES.sub("", text), columns - 1)
         written = self._replaced(text, columns) if self.owner == owner else self._away(columns) + text
         self.owner, self._shown, self._at = owner, text, now
         return written
@@ -68,3 +68,13 @@ class LiveLine:
         if not self._shown:
             return ""
         return "\n" if columns is None else "\r\x1b[K"
+
+
+def _fitted(text: str, most: int) -> str:
+    """Return the beginning of a text in at most this many cells. A text that wraps leaves a line at each change."""
+    if text.isascii() and "\t" not in text:
+        return text[:most]
+    # Few lines need the tables of Unicode.
+    from kit.cli.screen.cells import beginning  # noqa: PLC0415
+
+    return beginning(text.expandtabs(), most)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kit.cli.screen.live import LiveLine
 from kit.model.text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import TextIO
 
     from kit.cli.screen.controls import ByteFilter
@@ -60,6 +61,8 @@ class Terminal:
         # By stream; None if it is no terminal, or raw.
         self._filters: dict[int, ByteFilter | None] = {}
         self._noticed = False
+        # Whether it is a terminal whose window was closed.
+        self._hung_up = False
         self._lock = threading.Lock()
         live = LiveLine()
         both = self.is_terminal(out) and self.is_terminal(err)
@@ -256,13 +259,38 @@ class Terminal:
         except (OSError, ValueError) as error:  # gone, full or closed
             self.broken = True
             self.quietly = isinstance(error, BrokenPipeError)
+            self._hung_up = isinstance(error, OSError) and error.errno == errno.EIO
+
+    def canvas(self, stream: TextIO) -> TextIO:
+        """Return a stream on which rich may draw. A write never raises: if the terminal is gone, it sets `broken`.
+
+        A closed window is a signal, after which kit cleans up, and reports what it does.
+        """
+        return cast("TextIO", _Canvas(stream, self._write))
 
     def _notice(self) -> None:
         """Interrupt the main thread once if a reader is gone."""
         with self._lock:
             first, self._noticed = self.broken and not self._noticed, self.broken
         if first:
-            _interrupt()
+            _interrupt(hung_up=self._hung_up)
+
+
+class _Canvas:
+    """A stream whose `write` is another function. Everything else is the stream's."""
+
+    def __init__(self, stream: TextIO, write: Callable[[TextIO, str], None]) -> None:
+        self._stream, self._write = stream, write
+
+    def write(self, text: str) -> int:
+        self._write(self._stream, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: each write is flushed."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _owner(stream: TextIO, source: str) -> tuple[str, str]:
@@ -278,11 +306,13 @@ def _write_bytes(stream: TextIO, data: bytes) -> None:
         buffer.write(data)
 
 
-def _interrupt() -> None:
+def _interrupt(*, hung_up: bool) -> None:
     import _thread  # noqa: PLC0415  (the only way to interrupt the main thread from another)
 
+    # The kernel signals a closed window, too. kit takes both for one, so that neither cuts the cleanup short.
+    first = (signal.SIGHUP,) if hung_up else ()
     # A shell's background job ignores SIGINT; kit.cli.main handles SIGTERM in the same way.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (*first, signal.SIGINT, signal.SIGTERM):
         if callable(signal.getsignal(number)):
             _thread.interrupt_main(number)
             return

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kit.cli.text.top_cells import Line
 
 TICK_S = 0.5
+# Of a terminal that does not know its size: columns and lines.
+USUAL = (80, 24)
 _STYLES = {
     "red": RichStyle(color="red"),
     "green": RichStyle(color="green"),
@@ -40,7 +42,7 @@ Draw = Callable[[Choice, tuple[int, int]], "Page"]
 def show(terminal: Terminal, draw: Draw) -> None:
     """Show what `draw` returns until the person quits. Raises KeyboardInterrupt after Ctrl-C, on a clean terminal."""
     console = Console(
-        file=terminal.out,
+        file=terminal.canvas(terminal.out),
         force_terminal=True,
         no_color=not terminal.colors(terminal.out),
         highlight=False,
@@ -68,9 +70,11 @@ def _until_suspended(console: Console, descriptor: int, draw: Draw, choice: Choi
     ):
         while not choice.over and not suspended:
             # rich would prefer the variable COLUMNS, which is wrong after the window has another size.
-            size = os.get_terminal_size(console.file.fileno())
-            console.size = ConsoleDimensions(size.columns, size.lines)
-            page = draw(choice, (size.columns, size.lines))
+            columns, lines = os.get_terminal_size(console.file.fileno())
+            # Some terminals have no size, such as the serial console of a VM.
+            size = columns or USUAL[0], lines or USUAL[1]
+            console.size = ConsoleDimensions(*size)
+            page = draw(choice, size)
             live.update(as_text(page.lines), refresh=True)
             # End goes beyond the last row, and Up goes on from what is shown.
             choice = replace(choice, first=page.first)

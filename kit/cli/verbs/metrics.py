@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kit.cli.session import Session
+    from kit.model.metrics import Exported
 
 EVERY_S = 5.0
 
@@ -36,11 +37,18 @@ def metrics(session: Session) -> int:
         session.show("metrics", {"text": shown}, shown.rstrip())
         return 0
 
+    def written(value: Exported) -> None:
+        session.show("metrics", value, text.exported)
+
+    if args.once:
+        flow.write(context, expanded(args.textfile), every=every, once=True, ready=written)
+        return 0
+
     def work(ready: Callable[[Any], None]) -> None:
         if args.listen is not None:
             flow.serve(context, args.listen, every=every, anywhere=args.all_addresses, ready=ready)
         else:
-            flow.write(context, expanded(args.textfile), every=every, once=args.once, ready=ready)
+            flow.write(context, expanded(args.textfile), every=every, once=False, ready=ready)
 
     return until_interrupted(session, "metrics", work, text.exported)
 

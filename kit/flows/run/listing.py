@@ -59,10 +59,11 @@ def show(context: Context, word: str | None) -> ShownRun:
 def stored_run(context: Context, word: str | None) -> StoredRun:
     """Return a run (kit.plan.run.records.find), and the fields of its record.json, with the difference of its code."""
     with closing(context.connect(context.inventory.head)) as transport:
-        stored = stored_runs(context, transport)
+        listed = _listed(context, transport)
+        stored = listed.stored
         record = find(_latest_first(record for record, _ in stored), word)
         if record is None:
-            raise no_such_run(word, [run.id for run, _ in stored])
+            raise _not_stored(word, listed)
         fields = next(fields for one, fields in stored if one is record)
         code = fields.get("code") or {}
         if code.get("dirty"):
@@ -70,6 +71,16 @@ def stored_run(context: Context, word: str | None) -> StoredRun:
             done = transport.run(argv, timeout_s=30)
             fields = {**fields, "code": {**diff_fields(done.stdout), **code}}
     return record, fields
+
+
+def _not_stored(word: str | None, listed: RunList) -> Exception:
+    """Return the error for a word that means none of the stored runs. A run in line has no record yet."""
+    waiting = [run.id for run in listed.waiting]
+    ids = [*(run.id for run, _ in listed.stored), *waiting]
+    matches = [name for name in ids if word and name.startswith(word)]
+    if len(matches) == 1 and matches[0] in waiting:
+        return NotReadyError(f"run {matches[0]} waits in line, and has not started yet", hint="see why: kit queue")
+    return no_such_run(word, ids)
 
 
 def unknown_run(context: Context, word: str | None) -> Exception:

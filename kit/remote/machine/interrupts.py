@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 
 
 class Interrupts:
-    """Count Ctrl-C, SIGTERM and a closed terminal within this context. `fd` is readable after one.
+    """Count Ctrl-C, SIGTERM and a closed terminal, which counts once, within this context. `fd` is readable after one.
 
     An ignored signal stays ignored (nohup). Only the main thread gets signals, so other threads count none.
     """
@@ -18,6 +18,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.count = 0
+        self._hung_up = False
         self.fd, self._write = os.pipe()
         self._before: dict[signal.Signals, object] = {}
 
@@ -45,7 +46,12 @@ class Interrupts:
         except BlockingIOError:
             return
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        # For one closed window, the kernel, the shell and kit.cli.screen.terminal may each send a signal.
+        if number == signal.SIGHUP:
+            if self._hung_up:
+                return
+            self._hung_up = True
         self.count += 1
         try:
             os.write(self._write, b"!")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _LISTENING = "0A"
+_Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def is_free(address: str, port: int) -> bool:
@@ -27,6 +28,18 @@ def refusal(address: str, port: int) -> OSError | None:
         except OSError as error:
             return error
     return None
+
+
+def listens_on(host: str) -> _Ip | None:
+    """Return the address on which a program listens that is given this host, or None if the system knows none.
+
+    The system reads more than ipaddress does: `0` and `0x0` are 0.0.0.0.
+    """
+    try:
+        infos = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return None
+    return _plain(ipaddress.ip_address(infos[0][4][0]))
 
 
 def free_port(address: str) -> int:
@@ -64,14 +77,18 @@ def _inodes(address: str, port: int, proc: Path) -> Iterator[str]:
                     yield f"socket:[{words[9]}]"
 
 
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _address(text: str) -> _Ip:
     """Return an address as /proc/net writes it: words of four bytes, each a number of this machine."""
     words = [int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8)]
-    address = ipaddress.ip_address(b"".join(words))
+    return _plain(ipaddress.ip_address(b"".join(words)))
+
+
+def _plain(address: _Ip) -> _Ip:
+    """Return the IPv4 address that an IPv6 address such as ::ffff:127.0.0.1 means, or the address."""
     return (address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None) or address
 
 
-def _meet(wanted: str, there: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+def _meet(wanted: str, there: _Ip) -> bool:
     """Return whether a program on one of the addresses is in the way of one on the other."""
     try:
         here = ipaddress.ip_address(wanted)

@@ -46,7 +46,9 @@ def main(lib: str, logdir: str) -> int:
     except FileNotFoundError:
         return MISSING
     threading.Thread(target=end_with_input, args=(child,), daemon=True).start()
-    return child.wait() & 0xFF
+    code = child.wait()
+    # As a shell has it: 137 for a program that the kernel killed, such as one that needed too much memory.
+    return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":

@@ -80,10 +80,10 @@ class Tunnel:
             self._changed.wait_for(lambda: self._begun or self._ended)
         self._raise()
 
-    def forward(self, local: int, address: str, port: int) -> None:
+    def forward(self, local: int, address: str, port: int, *, free: str = "") -> None:
         """Listen on this port of this machine's loopback, for `port` of an address as the VM knows it.
 
-        Raises StepError if ssh cannot listen.
+        Raises StepError if ssh cannot listen. `free` are the words that choose a free port, if they are not `0:PORT`.
         """
         argv = forward_argv(self._login, local, address, port)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, check=False)
@@ -92,7 +92,7 @@ class Tunnel:
             *_, last = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]
             raise StepError(
                 f"ssh cannot listen on {LOOPBACK}:{local}: {last}",
-                hint=f"choose another port of this machine: 0:{port} takes a free one",
+                hint=f"choose another port of this machine: {free or f'0:{port}'} takes a free one",
             )
 
     def wait_for(self, done: Callable[[], bool], *, timeout_s: float) -> bool:

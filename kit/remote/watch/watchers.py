@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from kit.errors import AnswerError, KitError, LoginRefusedError, StepError
+from kit.errors import AnswerError, KitError, LoginRefusedError, StepError, UnreachableError
 from kit.model.answer import answer_of, beginning
 from kit.model.host import Host
+from kit.model.values import replace
 from kit.model.watch import Reading, Seen, SuspectReading
 from kit.remote.ssh import open_files
 from kit.remote.ssh.logins import Logins
@@ -253,3 +254,14 @@ class Watchers:
 def answered(seen: Sequence[Seen]) -> bool:
     """Return whether every host has a reading or an error."""
     return all(one.reading is not None or one.error is not None for one in seen)
+
+
+def given_up(seen: Sequence[Seen], within_s: float) -> tuple[Seen, ...]:
+    """Return what is known after this time: a host that has given nothing in it has an error."""
+    return tuple(replace(one, error=_silent(one.host, within_s)) if not answered([one]) else one for one in seen)
+
+
+def _silent(host: str, within_s: float) -> UnreachableError:
+    return UnreachableError(
+        f"no reading within {within_s:.0f} s", hint=f"look at the host: kit ssh {host} -- uptime", host=host
+    )

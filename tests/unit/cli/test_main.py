@@ -262,6 +262,30 @@ sys.exit(main(["ps"], handle=handle))
     assert (process.returncode, out, err) == (130, b"cleaned\n", b"kit: interrupted\n")
 
 
+def test_a_closed_window_interrupts_once() -> None:
+    """The kernel sends a signal, and the shell another one as it ends."""
+    code = """
+import os, signal
+from kit.cli.main import main
+from kit.remote.machine.interrupts import Interrupts
+def close():
+    os.kill(os.getpid(), signal.SIGHUP)
+def handle(verb, session):
+    with Interrupts() as interrupts:
+        close()
+        close()
+        print(interrupts.count)
+    try:
+        close()
+    finally:
+        close()
+        print("cleaned")
+raise SystemExit(main(["ps"], handle=handle))
+"""
+    done = _python(code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "1\ncleaned\n", "kit: interrupted\n")
+
+
 def test_closed_streams_cause_no_bug() -> None:
     code = "from kit.cli.main import main; raise SystemExit(main(['version']))"
     done = subprocess.run(

@@ -112,6 +112,15 @@ def test_a_state_wider_than_the_terminal_is_cut_and_its_line_is_whole() -> None:
     assert shown.whole(("e", "0"), "x" * 100, 20) == "x" * 81 + "\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("训练" * 10 + " 45%", "训练" * 4 + "训"), ("step\t120\tloss 0.3", "step    120     los"), ("é" * 30, "é" * 19)],
+)
+def test_a_state_is_cut_by_the_cells_that_it_takes(text: str, kept: str) -> None:
+    """A state that wraps would leave a line on the screen at each change."""
+    assert LiveLine().update(("e", "0"), text, 20) == kept
+
+
 def test_two_pipes_have_a_last_line_each() -> None:
     assert reported(bar("10%"), line("x", stream="stdout"), bar("20%"), line("30%")) == (
         "0 | x\n", "0 | 10%\r0 | 20%\r0 | 30%\n",

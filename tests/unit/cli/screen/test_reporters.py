@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
+import signal
 import threading
 from collections.abc import Mapping
 
@@ -220,6 +222,45 @@ def test_reporting_never_raises_when_the_reader_is_gone() -> None:
     assert interrupted
     assert where.broken
     reporter.report(OutputLine(text="y"))
+
+
+class Window(Tty):
+    """A terminal that somebody closes."""
+
+    closed_by_user = False
+
+    def write(self, text: str) -> int:
+        if self.closed_by_user:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
+
+
+def test_bars_raise_nothing_when_the_window_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kit.cli.screen.terminal._interrupt", lambda **_: None)
+    window = Window()
+    where = Terminal(out=window, err=window, environ={})
+    reporter = choose.reporter(where, "tty", verbose=False)
+    reporter.report(STORY[0])
+    window.closed_by_user = True
+    for event in STORY[1:]:
+        reporter.report(event)
+    reporter.close()
+    assert where.broken
+
+
+def test_a_closed_window_interrupts_as_its_signal_does() -> None:
+    """The handlers of that signal know that it may come twice."""
+    numbers: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _frame: numbers.append(number))
+    try:
+        window = Window()
+        window.closed_by_user = True
+        Terminal(out=window, err=window, environ={}).say("x")
+        # Python runs a handler soon, in the main thread.
+        threading.Event().wait(0)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert numbers == [signal.SIGHUP]
 
 
 @pytest.mark.parametrize(

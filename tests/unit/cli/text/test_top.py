@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.cli.screen.cells import cells
 from kit.cli.text.top import Head, page, whole
-from kit.cli.text.top_cells import Line, cells, cropped, fit, text_of
+from kit.cli.text.top_cells import Line, cropped, fit, text_of
 from kit.cli.text.top_tables import plain
 from kit.errors import StepError
 from kit.model.pretended import MARK

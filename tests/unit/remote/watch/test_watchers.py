@@ -240,6 +240,13 @@ def test_an_odd_reading_is_refused(line: bytes, text: str) -> None:
         reading_of(line)
 
 
+def test_a_port_that_has_carried_much() -> None:
+    """A fast port passes 2**53 bytes in some days. The greatest amount is 2**64 - 1 words of 4 bytes."""
+    most = 4 * (2**64 - 1)
+    reading = reading_of(b'{"at": 1, "nics": {"mlx5_0/1": {"rx_bytes": %d, "rx": 5e10}}}' % most)
+    assert reading.nics["mlx5_0/1"].rx_bytes == most
+
+
 def test_a_rank_on_every_other_core_of_a_large_host() -> None:
     """The CPUs of two sockets may alternate."""
     cores = ",".join(map(str, range(0, 1024, 2)))
