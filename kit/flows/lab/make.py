@@ -39,18 +39,21 @@ def make(
     existing: LabObjects,
     reporter: Reporter,
     *,
+    begun: threading.Event,
     consent: Consent | None = None,
 ) -> None:
     """Complete what exists of the lab. On a KitError, what was made until then stays.
+
+    Sets `begun` once this call has created a network of the lab. Before that, it has made nothing of the lab.
 
     Ctrl-C raises KeyboardInterrupt once all threads have ended: then all that exists can be found and removed.
     """
     bare = lab_image.bare_content(spec.system, plan.SYSTEMS[spec.system]) if spec.bare else None
     reporter.report(Phase(name="Lab image"))
     content = _build(bare or lab_image.content(), reporter, consent)
-    public_key = access.make_key(folder, spec.name)
     with Interrupts() as interrupts:
-        subnets = _networks(engine, spec, folder, existing)
+        subnets = _networks(engine, spec, folder, existing, begun)
+        public_key = access.make_key(folder, spec.name)
         hosts = plan.host_containers(
             spec,
             folder=str(folder),
@@ -94,12 +97,21 @@ def _build(unpinned: ImageContent, reporter: Reporter, consent: Consent | None) 
     return content
 
 
-def _networks(engine: LabEngine, spec: LabSpec, folder: Path, existing: LabObjects) -> list[plan.IPv4Network]:
-    """Return the network of each NIC. Create those that are missing."""
+def _networks(
+    engine: LabEngine, spec: LabSpec, folder: Path, existing: LabObjects, begun: threading.Event
+) -> list[plan.IPv4Network]:
+    """Return the network of each NIC. Create those that are missing.
+
+    The engine has one network of each name. So of several `lab up` of one lab, only one begins it.
+    """
     known = [*([existing.network] if existing.network else []), *existing.more_nics]
     subnets = {network.name: network.subnet for network in known}
     names = [network_name(spec.name, nic) for nic in range(spec.nics)]
-    return [subnets[name] if name in subnets else _new_network(engine, spec, folder, name) for name in names]
+    for name in names:
+        if name not in subnets:
+            subnets[name] = _new_network(engine, spec, folder, name)
+            begun.set()
+    return [subnets[name] for name in names]
 
 
 def _new_network(engine: LabEngine, spec: LabSpec, folder: Path, name: str) -> plan.IPv4Network:

@@ -18,7 +18,7 @@ import docker.errors
 import docker.types
 import requests
 
-from kit.errors import StepError
+from kit.errors import NotReadyError, StepError
 from kit.model.lab import (
     FOLDER_LABEL,
     HOST_LABEL,
@@ -89,14 +89,25 @@ class LabEngine:
         return tuple(taken)
 
     def create_network(self, name: str, subnet: ipaddress.IPv4Network, labels: dict[str, str]) -> bool:
-        """Create the network. Return False if the engine reports that the subnet is taken after all."""
+        """Create the network. Return False if the engine reports that the subnet is taken after all.
+
+        Raises NotReadyError if it has a network of this name: another `lab up` made it since kit looked.
+        """
         ipam = docker.types.IPAMConfig(pool_configs=[docker.types.IPAMPool(subnet=str(subnet))])
         try:
             with errors(f"cannot create the network {subnet}"):
                 self.client.networks.create(name, driver="bridge", ipam=ipam, labels=labels, check_duplicate=True)
         except StepError as error:
-            if isinstance(error.__cause__, docker.errors.APIError) and "overlap" in error.message.lower():
+            if not isinstance(error.__cause__, docker.errors.APIError):
+                raise
+            if "overlap" in error.message.lower():
                 return False
+            if "already exists" in error.message:
+                lab = labels[LABEL]
+                raise NotReadyError(
+                    f"another kit lab up is making the lab '{lab}', or has made it",
+                    hint=f"Wait for it, and look: kit lab status --name {lab}",
+                ) from error
             raise
         return True
 

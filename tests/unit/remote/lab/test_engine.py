@@ -10,7 +10,7 @@ from typing import Any, cast
 import docker
 import pytest
 
-from kit.errors import StepError
+from kit.errors import NotReadyError, StepError
 from kit.model.lab import HostContainer, LabContainer, LabNetwork, LabObjects, LabSpec
 from kit.plan import lab as plan
 from kit.remote.lab import engine as module
@@ -144,3 +144,25 @@ def test_a_bare_host_boots_itself_and_gets_its_further_nics_and_certificates(
     engine_with(api).create(host)
     assert api.calls.index("create_container") < api.calls.index("connect_container_to_network")
     assert "put_archive" in api.calls
+
+
+def creating(answer: docker.errors.APIError) -> LabEngine:
+    """Return an engine that refuses every network in these words."""
+
+    def create(*_words: object, **_options: object) -> None:
+        raise answer
+
+    engine = LabEngine.__new__(LabEngine)
+    engine.client = cast(Any, SimpleNamespace(networks=SimpleNamespace(create=create)))
+    return engine
+
+
+def test_a_network_that_another_up_made_since_is_no_other_failure() -> None:
+    engine = creating(refusal(409, "network with name kit-lab-mine already exists"))
+    with pytest.raises(NotReadyError, match="another kit lab up") as caught:
+        engine.create_network("kit-lab-mine", NETWORK.subnet, {"kit.lab": "mine"})
+    assert "kit lab status --name mine" in str(caught.value.hint)
+    overlap = creating(refusal(403, "invalid pool request: Pool overlaps with other one on this address space"))
+    assert overlap.create_network("kit-lab-mine", NETWORK.subnet, {"kit.lab": "mine"}) is False
+    with pytest.raises(StepError, match="permission denied"):
+        creating(refusal(500, "permission denied")).create_network("n", NETWORK.subnet, {"kit.lab": "mine"})
