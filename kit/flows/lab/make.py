@@ -120,7 +120,8 @@ def _new_network(engine: LabEngine, spec: LabSpec, folder: Path, name: str) -> p
             return subnet
     raise StepError(
         "no network is free for the lab: every candidate overlaps a network of this machine",
-        hint="Remove unused Docker networks: docker network prune",
+        hint="Remove unused Docker networks: docker network prune; or end a VPN that has all of 10.0.0.0/8 and "
+        "192.168.0.0/16: ip route",
     )
 
 

@@ -35,6 +35,8 @@ from kit.remote.engine.hiccups import insist
 from kit.remote.lab.answers import errors
 from kit.remote.lab.host import RunningHost
 
+# The prefix of a route for half of all addresses.
+_HALF = 1
 _CERTIFICATES = "/usr/local/share/ca-certificates/kit-lab.crt"
 # How long to wait for what the engine is doing already.
 _PATIENCE_S = 60.0
@@ -281,11 +283,15 @@ def _network(network: Any) -> LabNetwork:
 
 
 def _routes(table: Path) -> Iterator[ipaddress.IPv4Network]:
-    """Yield the machine's IPv4 routes except the default one, from the kernel's table of little-endian words."""
+    """Yield the machine's IPv4 routes, from the kernel's table of little-endian words.
+
+    Default routes take nothing from a lab, whose routes are narrower. A VPN for all traffic has two: 0.0.0.0/1 and
+    128.0.0.0/1.
+    """
     if not table.exists():
         return
     for line in table.read_text().splitlines()[1:]:
         fields = line.split()
         target, mask = (int.from_bytes(bytes.fromhex(word), "little") for word in (fields[1], fields[7]))
-        if mask:
+        if mask.bit_count() > _HALF:
             yield ipaddress.IPv4Network((target, mask.bit_count()))

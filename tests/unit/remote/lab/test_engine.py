@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ipaddress import IPv4Network
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -166,3 +167,15 @@ def test_a_network_that_another_up_made_since_is_no_other_failure() -> None:
     assert overlap.create_network("kit-lab-mine", NETWORK.subnet, {"kit.lab": "mine"}) is False
     with pytest.raises(StepError, match="permission denied"):
         creating(refusal(500, "permission denied")).create_network("n", NETWORK.subnet, {"kit.lab": "mine"})
+
+
+def test_the_routes_of_a_vpn_for_all_traffic_leave_networks_for_a_lab(tmp_path: Path) -> None:
+    """OpenVPN's redirect-gateway def1 covers the default route with two halves."""
+    rows = [("eth0", "00000000", "00000000"), ("tun0", "00000000", "00000080"), ("tun0", "00000080", "00000080")]
+    rows.append(("tun0", "0000D50A", "00FFFFFF"))
+    table = tmp_path / "route"
+    lines = [f"{device}\t{target}\t0100000A\t0003\t0\t0\t0\t{mask}\t0\t0\t0" for device, target, mask in rows]
+    table.write_text("\n".join(["Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask", *lines, ""]))
+    taken = list(module._routes(table))
+    assert taken == [IPv4Network("10.213.0.0/24")]
+    assert next(plan.candidates(taken)) == IPv4Network("10.213.1.0/24")
