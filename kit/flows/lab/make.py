@@ -65,18 +65,22 @@ def make(
         )
         _write_files(folder, spec, subnets[0])
 
+        if spec.link_rate:
+            # Hosts that start have unlimited links at first. If this ends before the links are limited, the next
+            # `lab up` must see that they are not.
+            access.remove(access.known_hosts_path(folder))
         states = {c.host: c.state for c in existing.containers}
         reporter.report(Phase(name="Lab hosts", hosts=plan.names(spec)))
         on_each = partial(_on_each, hosts, reporter, interrupts)
         keys = on_each(lambda host, stop: _boot(engine, host, states.get(host.host), reporter, stop))
-        pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
-        access.write(access.known_hosts_path(folder), pinned)
         if spec.link_rate:
             running = [engine.host(host.container, host.host) for host in hosts]
             devices = [f"@{host.link(nic)}" for host in running for nic in range(spec.nics)]
             # This machine's own link: what it sends to all hosts together.
             devices += [engine.bridge(network_name(spec.name, nic)) for nic in range(spec.nics)]
             engine.shape_links(content.tag, spec.link_rate, devices, plan.labels(spec, str(folder)))
+        pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
+        access.write(access.known_hosts_path(folder), pinned)
         on_each(lambda host, stop: _ready(engine, host, stop, folder=folder, spec=spec, reporter=reporter))
 
 
