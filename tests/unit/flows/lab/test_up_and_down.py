@@ -161,6 +161,45 @@ def test_ctrl_c_names_the_whole_command(engine: Engine, tmp_path: Path, monkeypa
     assert engine.existing.empty
 
 
+@contextlib.contextmanager
+def as_another_user() -> Iterator[None]:
+    """Look like a user who is not root. Any other user of the tests stays who they are."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_lab_in_the_home_of_another_person_stays_theirs(engine: Engine, tmp_path: Path) -> None:
+    """Homes of Ubuntu are closed to others, and all labs of a machine are on one engine."""
+    home = tmp_path / "alice"
+    (home / "lab").mkdir(parents=True)
+    engine.existing = LabObjects(network=network(LabSpec(), home / "lab"))
+    home.chmod(0)
+    mine = Path("/")
+    try:
+        for verb in (
+            lambda: flow.lab_up(LabSpec(), folder=mine, reporter=Notes()),
+            lambda: flow.lab_down(folder=mine, reporter=Notes()),
+            lambda: flow.lab_link_rate("none", folder=mine),
+        ):
+            with as_another_user(), pytest.raises(InputError, match="belongs to the folder") as caught:
+                verb()
+            assert "--name lab2" in str(caught.value.hint)
+    finally:
+        home.chmod(0o700)
+
+
+def test_a_lab_whose_folder_is_gone_can_be_removed_from_any(engine: Engine, tmp_path: Path) -> None:
+    engine.existing = LabObjects(network=network(LabSpec(), tmp_path / "gone"))
+    flow.lab_down(folder=tmp_path, reporter=Notes())
+    assert engine.existing.empty
+
+
 @pytest.mark.usefixtures("engine")
 def test_down_without_a_lab_says_so_once(tmp_path: Path) -> None:
     notes = Notes()
