@@ -15,6 +15,7 @@ from kit.errors import InputError, StepError, UnreachableError
 from kit.remote.machine import ignored
 from kit.remote.machine.cache import make
 from kit.remote.machine.regular import read_regular
+from kit.remote.ssh.openssh import quoted
 
 _SSH_FAILED = 255
 
@@ -123,9 +124,9 @@ def booted(folder: Path, address: str, user: str, *, timeout_s: int = 5) -> str 
 def _ask(folder: Path, address: str, user: str, *command: str, timeout_s: int) -> str | None:
     """Return what a command prints, or None if it fails."""
     argv = [
-        "ssh", "-F", "none", "-i", str(key_path(folder)), "-l", user,
+        "ssh", "-F", "none", "-o", f"IdentityFile={quoted(str(key_path(folder)))}", "-l", user,
         "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes",
-        "-o", f"UserKnownHostsFile={_quoted(known_hosts_path(folder))}", "-o", "GlobalKnownHostsFile=/dev/null",
+        "-o", f"UserKnownHostsFile={quoted(str(known_hosts_path(folder)))}", "-o", "GlobalKnownHostsFile=/dev/null",
         "-o", f"ConnectTimeout={timeout_s}", "-o", "LogLevel=ERROR", address, *command,
     ]  # fmt: skip
     try:
@@ -147,11 +148,6 @@ def require_client() -> None:
 
 def _no_client() -> StepError:
     return StepError("this machine has no ssh client", hint="Install OpenSSH: apt-get install openssh-client")
-
-
-def _quoted(path: Path) -> str:
-    """Quote a path for an option that ssh splits at spaces."""
-    return f'"{path}"'
 
 
 def _cannot(path: Path, error: OSError) -> StepError:

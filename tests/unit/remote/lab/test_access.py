@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.errors import UnreachableError
 from kit.remote.lab import access
 from tests.fakes.repository import git
 
@@ -37,3 +38,14 @@ def test_what_is_not_the_labs_stays(tmp_path: Path, name: str, text: str) -> Non
     made(tmp_path)
     removed(tmp_path)
     assert path.read_text() == text
+
+
+def test_ssh_finds_the_key_in_a_folder_with_a_percent_sign(tmp_path: Path) -> None:
+    """The real ssh expands % in paths. No sshd here has the key of known_hosts."""
+    folder = tmp_path / "50%off"
+    folder.mkdir()
+    access.make_key(folder, "lab")
+    access.write(access.known_hosts_path(folder), "")
+    with pytest.raises(UnreachableError) as caught:
+        access.booted(folder, "127.0.0.1", "root")
+    assert "expand" not in caught.value.message
