@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from kit.errors import HostsFailed, KitError, StepError, UnreachableError
+from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
 from kit.flows.image.base import Consent, bring_bases
 from kit.flows.image.build import report_steps
@@ -24,7 +24,8 @@ from kit.plan.image import needed_bases
 from kit.remote.engine.client import Engine
 from kit.remote.lab import access
 from kit.remote.lab import image as lab_image
-from kit.remote.lab.engine import LabEngine
+from kit.remote.lab.engine import LabEngine, reaches
+from kit.remote.machine import docker_context
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.machine.trust import elsewhere, extra_certificates, proxy_arguments
 
@@ -53,6 +54,7 @@ def make(
     content = _build(bare or lab_image.content(), reporter, consent)
     with Interrupts() as interrupts:
         subnets = _networks(engine, spec, folder, existing, begun)
+        _check_reachable(subnets)
         public_key = access.make_key(folder, spec.name)
         hosts = plan.host_containers(
             spec,
@@ -127,6 +129,18 @@ def _new_network(engine: LabEngine, spec: LabSpec, folder: Path, name: str) -> p
         hint="Remove unused Docker networks: docker network prune; or end a VPN that has all of 10.0.0.0/8 and "
         "192.168.0.0/16: ip route",
     )
+
+
+def _check_reachable(subnets: list[plan.IPv4Network]) -> None:
+    """Raise NotReadyError if the engine's networks are not this machine's: ssh would never reach the hosts."""
+    for subnet in subnets:
+        if not reaches(subnet):
+            chosen = docker_context.choice(os.environ)
+            raise NotReadyError(
+                f"this machine has no route to the lab's network {subnet}: the engine runs in a virtual machine "
+                "(Docker Desktop, Colima), on another machine or without root",
+                hint="Use an engine that root runs on this machine itself" + (f": {chosen.undo}" if chosen else "."),
+            )
 
 
 def _write_files(folder: Path, spec: LabSpec, subnet: plan.IPv4Network) -> None:

@@ -230,6 +230,11 @@ class LabEngine:
         _until_gone(partial(self.client.api.remove_container, container, force=True, v=True))
 
 
+def reaches(subnet: ipaddress.IPv4Network) -> bool:
+    """Return whether this machine has a route into a network of the engine, as it has if the engine is its own."""
+    return subnet in _routes(Path("/proc/net/route"))
+
+
 def _until_gone(remove: Callable[[], object]) -> None:
     """Repeat the removal while the engine is busy: processes still end, or somebody else removes the same thing."""
     deadline = time.monotonic() + _PATIENCE_S

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from kit.errors import StepError
+from kit.errors import NotReadyError, StepError
 from kit.events import Silent
 from kit.flows.lab import make as flow
 from kit.flows.lab.make import _on_each
@@ -107,8 +107,27 @@ def test_a_lab_whose_links_are_not_limited_yet_is_unfinished(
         existing = LabObjects(network=network, containers=(host,))
         access.write(access.known_hosts_path(tmp_path), "10.213.9.11 ssh-ed25519 AAAA\n")
     monkeypatch.setattr(flow, "_build", lambda *_: SimpleNamespace(tag="kit-lab:1"))
+    monkeypatch.setattr(flow, "reaches", lambda _subnet: True)
     begun = threading.Event()
     with pytest.raises(StepError, match="cannot be limited"):
         flow.make(cast(Any, Engine()), spec, tmp_path, existing, Silent(), begun=begun)
     assert not access.known_hosts_path(tmp_path).exists()
     assert begun.is_set() is not stopped
+
+
+@pytest.mark.parametrize(("address", "step"), [("ssh://gpu-box", "unset DOCKER_HOST"), ("", "on this machine itself.")])
+def test_a_lab_on_an_engine_elsewhere_is_refused_before_its_hosts_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, step: str
+) -> None:
+    """ssh tried for two minutes to reach hosts in the virtual machine of Docker Desktop, and blamed the hosts."""
+    monkeypatch.setattr(flow, "_build", lambda *_: SimpleNamespace(tag="kit-lab:1"))
+    monkeypatch.setattr(flow, "reaches", lambda _subnet: False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("DOCKER_HOST", address)
+    begun = threading.Event()
+    with pytest.raises(NotReadyError, match="no route to the lab's network 10") as caught:
+        flow.make(cast(Any, Engine()), LabSpec(hosts=1), tmp_path, LabObjects(), Silent(), begun=begun)
+    assert str(caught.value.hint).endswith(step)
+    # So kit lab up removes it again.
+    assert begun.is_set()
+    assert not list(tmp_path.iterdir())
