@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -81,10 +82,15 @@ def write(path: Path, text: str) -> None:
 
 
 def _create(path: Path, content: bytes, mode: int) -> None:
-    """Write a new file, and follow no link. Raises OSError if there is one already."""
+    """Write a new file, and follow no link. Raises OSError if there is one already, or if the disk is full."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
-        file.write(content)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
+            file.write(content)
+    except OSError:
+        # Half of a key is useless, and the next `lab up` would ask a person to remove it.
+        path.unlink()
+        raise
 
 
 def remove(path: Path) -> bool:
@@ -151,4 +157,6 @@ def _no_client() -> StepError:
 
 
 def _cannot(path: Path, error: OSError) -> StepError:
-    return StepError(f"cannot write {path}: {error.strerror}", hint="Choose a folder that you may write: kit -C DIR …")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "Free space there." if full else "Choose a folder that you may write: kit -C DIR …"
+    return StepError(f"cannot write {path}: {error.strerror}", hint=hint)
