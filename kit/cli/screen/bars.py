@@ -5,8 +5,10 @@ What stays on the screen: one line per phase, failed hosts, warnings, and the jo
 
 from __future__ import annotations
 
+import io
 import threading
 import time
+from typing import IO, cast
 
 from msgspec import Struct
 from rich.console import Console, Group, RenderableType
@@ -39,13 +41,34 @@ class _Frame(Struct, frozen=True, kw_only=True):
     rows: tuple[_Row, ...]
 
 
+class _Canvas(io.TextIOBase):
+    """The file that rich draws on. A terminal that is gone raises nothing here, as nowhere else in kit."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # of a text file without one, rich reads None
+        return getattr(self._terminal.err, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        self._terminal.draw(text)
+        return len(text)
+
+    def isatty(self) -> bool:
+        return self._terminal.err.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.err.fileno()
+
+
 class Bars(Quiet):
     """Draws bars, from any thread. Call `close` before anything else writes to the terminal."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(terminal)
         self._console = Console(
-            file=terminal.err,
+            file=cast("IO[str]", _Canvas(terminal)),
             force_terminal=True,
             no_color=not terminal.colors(terminal.err),
             highlight=False,
@@ -62,6 +85,9 @@ class Bars(Quiet):
 
     def report(self, event: Event) -> None:
         with self._lock:
+            if self.terminal.broken:
+                # The interrupt that says so may have come in the middle of rich, which has lost count then.
+                return
             match event:
                 case Phase():
                     self._finish()
@@ -91,7 +117,8 @@ class Bars(Quiet):
     def close(self) -> None:
         """Remove the bars from the screen; one line of the phase stays."""
         with self._lock:
-            self._finish()
+            if not self.terminal.broken:
+                self._finish()
         super().close()
 
     def _set(self, row: _Row) -> None:

@@ -147,6 +147,12 @@ class Terminal:
         """Print one or more lines on stderr, for the person who waits."""
         self._print(self.err, self._own(text), None)
 
+    def draw(self, text: str) -> None:
+        """Print to stderr what a program that draws on the terminal has prepared."""
+        with self._lock:
+            self._write(self.err, text)
+        self._notice()
+
     def output(self, text: str, stream: Stream, *, tag: str = "", source: str | None = None) -> None:
         """Print lines that a rank or command wrote, after a tag. `source` is whose unfinished line this may be."""
         to = self.out if stream == "stdout" else self.err
