@@ -35,6 +35,7 @@ class FakeEngine:
         self.closed = False
         self.facts = facts(1)
         self.is_here = is_here
+        self.is_rootless = False
         # What the ranks do in the run's folder.
         self.ranks: Callable[[Path], object] = lambda folder: None
 
@@ -300,6 +301,18 @@ def test_ranks_of_another_user_own_the_code_and_the_files_are_yours_in_the_end(
     assert [one.argv for one in taken] == [("chown", "-R", f"{uid}:{os.getegid()}", mounted)]
     assert all(not one.env and one.gpus is None for one in (given, *taken))
     assert result.made
+
+
+def test_what_a_rootless_engine_leaves_is_yours(code: ClusterSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its root is you, and its user 1000 is one of your subordinate users."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    engine = FakeEngine(code=0)
+    engine.is_rootless = True
+    local(replace(code, user="1000:1001"), RunRequest(), engine, folder_of(code))
+    assert [one.argv[:3] for one in (engine.ran[0], engine.ran[-1])] == [
+        ("chown", "-R", "1000:1001"),
+        ("chown", "-R", "0:0"),
+    ]
 
 
 def test_a_folder_that_cannot_be_given_to_the_user_stops_the_run(code: ClusterSpec) -> None:

@@ -62,36 +62,44 @@ class Bars(Quiet):
 
     def report(self, event: Event) -> None:
         with self._lock:
-            match event:
-                case Phase():
-                    self._finish()
-                    self._aside = False
-                    self._title, self._began = one_line(phase_title(event)), time.monotonic()
-                    self._rows = {host: _Row(host=host) for host in event.hosts}
-                    self._draw(start=True)
-                case HostStep():
-                    self._set(_Row(host=event.host, text=event.text, fraction=event.fraction, state="busy"))
-                case HostDone():
-                    self._set(_Row(host=event.host, text=event.text, state="done"))
-                case HostFailed():
-                    self._set(_Row(host=event.host, text=event.text, state="failed"))
-                    self._above(event)
-                case Note() | Warned():
-                    self._above(event)
-                case OutputLine():
-                    # A job's lines and bars cannot share a screen: the next phase draws bars again.
-                    self._finish()
-                    self._aside = True
-                    self.output(event)
-                case UnfinishedLine():
-                    self._finish()
-                    self._aside = True
-                    self.unfinished(event)
+            # Nobody sees what is drawn on a terminal that is gone. An interrupt may also have come in the middle of
+            # rich, which has lost count then.
+            if not self.terminal.broken:
+                self._show(event)
+        self.terminal.notice()
+
+    def _show(self, event: Event) -> None:
+        match event:
+            case Phase():
+                self._finish()
+                self._aside = False
+                self._title, self._began = one_line(phase_title(event)), time.monotonic()
+                self._rows = {host: _Row(host=host) for host in event.hosts}
+                self._draw(start=True)
+            case HostStep():
+                self._set(_Row(host=event.host, text=event.text, fraction=event.fraction, state="busy"))
+            case HostDone():
+                self._set(_Row(host=event.host, text=event.text, state="done"))
+            case HostFailed():
+                self._set(_Row(host=event.host, text=event.text, state="failed"))
+                self._above(event)
+            case Note() | Warned():
+                self._above(event)
+            case OutputLine():
+                # A job's lines and bars cannot share a screen: the next phase draws bars again.
+                self._finish()
+                self._aside = True
+                self.output(event)
+            case UnfinishedLine():
+                self._finish()
+                self._aside = True
+                self.unfinished(event)
 
     def close(self) -> None:
         """Remove the bars from the screen; one line of the phase stays."""
         with self._lock:
-            self._finish()
+            if not self.terminal.broken:
+                self._finish()
         super().close()
 
     def _set(self, row: _Row) -> None:

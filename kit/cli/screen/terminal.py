@@ -178,14 +178,14 @@ class Terminal:
         with self._lock:
             columns = self._columns(stream)
             self._write(stream, self._live[id(stream)].update(_owner(stream, source), text, columns))
-        self._notice()
+        self.notice()
 
     def settle(self) -> None:
         """End unfinished lines, so that what follows begins on a new line."""
         with self._lock:
             for stream in (self.out, self.err):
                 self._write(stream, self._live[id(stream)].end())
-        self._notice()
+        self.notice()
 
     @property
     def interactive(self) -> bool:
@@ -224,7 +224,7 @@ class Terminal:
             passed = self._filter(to)
             self._write(to, data if passed is None else passed.feed(data))
             self._colored = passed is not None and passed.colored
-        self._notice()
+        self.notice()
 
     def _print(self, stream: TextIO, text: str, source: str | None) -> None:
         with self._lock:
@@ -236,7 +236,7 @@ class Terminal:
                 self._write(stream, live.whole(owner, text, self._columns(stream)))
             else:
                 self._write(stream, f"{text}\n")
-        self._notice()
+        self.notice()
 
     def _end_color(self) -> None:
         """End a color that a command left on, which could hide what kit prints."""
@@ -264,11 +264,11 @@ class Terminal:
     def canvas(self, stream: TextIO) -> TextIO:
         """Return a stream on which rich may draw. A write never raises: if the terminal is gone, it sets `broken`.
 
-        A closed window is a signal, after which kit cleans up, and reports what it does.
+        After a closed window, kit cleans up, and reports what it does. Only `notice` interrupts, outside of rich.
         """
         return cast("TextIO", _Canvas(stream, self._write))
 
-    def _notice(self) -> None:
+    def notice(self) -> None:
         """Interrupt the main thread once if a reader is gone."""
         with self._lock:
             first, self._noticed = self.broken and not self._noticed, self.broken

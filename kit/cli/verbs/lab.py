@@ -183,6 +183,7 @@ VERBS = (
         exits=(
             ("3", "no engine answers"),
             ("4", "a host of the lab cannot be made"),
+            ("5", "this machine cannot reach the engine's networks, or another kit lab up is making this lab"),
             ("6", "the image of its hosts cannot be built"),
         ),
     ),

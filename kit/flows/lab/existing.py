@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,12 +25,19 @@ def open_engine() -> Iterator[LabEngine]:
 
 
 def check_folder(name: str, folder: Path, network: LabNetwork | None) -> None:
-    """Raise InputError if the lab belongs to another folder that still exists."""
-    if network and Path(network.folder) != folder and Path(network.folder).is_dir():
-        raise InputError(
-            f"the lab '{name}' belongs to the folder {network.folder}",
-            hint=f"Go there, or write: kit -C {network.folder} lab …",
-        )
+    """Raise InputError if the lab belongs to another folder that still exists, or that you may not look into."""
+    if network is None or Path(network.folder) == folder:
+        return
+    hint = f"Go there, or write: kit -C {network.folder} lab …"
+    try:
+        if not stat.S_ISDIR(os.stat(network.folder).st_mode):  # noqa: PTH116  (Path.is_dir hides errors since Python 3.14)
+            return
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError:
+        # Such as the home of another user of this machine.
+        hint = f"You may not look there. If the lab is another person's, give yours another name: --name {name}2"
+    raise InputError(f"the lab '{name}' belongs to the folder {network.folder}", hint=hint)
 
 
 def running_host(name: str, host: str, existing: LabObjects, *, lacks: str, options: str = "") -> LabContainer:

@@ -7,6 +7,7 @@ that Ctrl-C stops, removes the lab if it had begun it.
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
@@ -28,6 +29,7 @@ from kit.plan import labshape
 from kit.remote.lab import access
 from kit.remote.lab.engine import LabEngine
 from kit.remote.machine import docker_context, prepare
+from kit.remote.machine.interrupts import Interrupts
 
 # The pretended GPUs have the numbers of NVIDIA's devices, which a real driver would answer.
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -84,13 +86,16 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
             reporter.report(Note(text=f"The lab '{spec.name}' is up already: {spec.shape}. Nothing to do."))
             return _status(spec.name, folder, existing)
         _check_files(spec.name, folder, begun=not existing.empty)
+        begun = threading.Event()
         try:
-            make(engine, spec, folder, existing, reporter, consent=consent)
+            make(engine, spec, folder, existing, reporter, begun=begun, consent=consent)
         except (KitError, KeyboardInterrupt) as error:
-            if existing.empty:
-                if not engine.find(spec.name).empty:
+            # The image takes minutes. Meanwhile another `lab up` may have made this lab, which is not ours to remove.
+            if existing.empty and begun.is_set():
+                # A second Ctrl-C, or a terminal that is gone, must not leave half of the lab.
+                with Interrupts():
                     reporter.report(Warned(text="Removing the unfinished lab."))
-                _remove(engine, spec.name, folder)
+                    _remove(engine, spec.name, folder)
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(
                     "the lab was not finished", hint=f"Run it again: {up_command(spec.name, spec.shape)}"

@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from kit.errors import HostsFailed, KitError, StepError, UnreachableError
+from kit.errors import HostsFailed, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import HostDone, HostFailed, HostStep, Phase, Reporter
 from kit.flows.image.base import Consent, bring_bases
 from kit.flows.image.build import report_steps
@@ -24,7 +24,8 @@ from kit.plan.image import needed_bases
 from kit.remote.engine.client import Engine
 from kit.remote.lab import access
 from kit.remote.lab import image as lab_image
-from kit.remote.lab.engine import LabEngine
+from kit.remote.lab.engine import LabEngine, reaches
+from kit.remote.machine import docker_context
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.machine.trust import elsewhere, extra_certificates, proxy_arguments
 
@@ -39,18 +40,22 @@ def make(
     existing: LabObjects,
     reporter: Reporter,
     *,
+    begun: threading.Event,
     consent: Consent | None = None,
 ) -> None:
     """Complete what exists of the lab. On a KitError, what was made until then stays.
+
+    Sets `begun` once this call has created a network of the lab. Before that, it has made nothing of the lab.
 
     Ctrl-C raises KeyboardInterrupt once all threads have ended: then all that exists can be found and removed.
     """
     bare = lab_image.bare_content(spec.system, plan.SYSTEMS[spec.system]) if spec.bare else None
     reporter.report(Phase(name="Lab image"))
     content = _build(bare or lab_image.content(), reporter, consent)
-    public_key = access.make_key(folder, spec.name)
     with Interrupts() as interrupts:
-        subnets = _networks(engine, spec, folder, existing)
+        subnets = _networks(engine, spec, folder, existing, begun)
+        _check_reachable(subnets)
+        public_key = access.make_key(folder, spec.name)
         hosts = plan.host_containers(
             spec,
             folder=str(folder),
@@ -62,18 +67,22 @@ def make(
         )
         _write_files(folder, spec, subnets[0])
 
+        if spec.link_rate:
+            # Hosts that start have unlimited links at first. If this ends before the links are limited, the next
+            # `lab up` must see that they are not.
+            access.remove(access.known_hosts_path(folder))
         states = {c.host: c.state for c in existing.containers}
         reporter.report(Phase(name="Lab hosts", hosts=plan.names(spec)))
         on_each = partial(_on_each, hosts, reporter, interrupts)
         keys = on_each(lambda host, stop: _boot(engine, host, states.get(host.host), reporter, stop))
-        pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
-        access.write(access.known_hosts_path(folder), pinned)
         if spec.link_rate:
             running = [engine.host(host.container, host.host) for host in hosts]
             devices = [f"@{host.link(nic)}" for host in running for nic in range(spec.nics)]
             # This machine's own link: what it sends to all hosts together.
             devices += [engine.bridge(network_name(spec.name, nic)) for nic in range(spec.nics)]
             engine.shape_links(content.tag, spec.link_rate, devices, plan.labels(spec, str(folder)))
+        pinned = plan.known_hosts_text((host.address, key) for host, key in zip(hosts, keys, strict=True))
+        access.write(access.known_hosts_path(folder), pinned)
         on_each(lambda host, stop: _ready(engine, host, stop, folder=folder, spec=spec, reporter=reporter))
 
 
@@ -94,12 +103,21 @@ def _build(unpinned: ImageContent, reporter: Reporter, consent: Consent | None) 
     return content
 
 
-def _networks(engine: LabEngine, spec: LabSpec, folder: Path, existing: LabObjects) -> list[plan.IPv4Network]:
-    """Return the network of each NIC. Create those that are missing."""
+def _networks(
+    engine: LabEngine, spec: LabSpec, folder: Path, existing: LabObjects, begun: threading.Event
+) -> list[plan.IPv4Network]:
+    """Return the network of each NIC. Create those that are missing.
+
+    The engine has one network of each name. So of several `lab up` of one lab, only one begins it.
+    """
     known = [*([existing.network] if existing.network else []), *existing.more_nics]
     subnets = {network.name: network.subnet for network in known}
     names = [network_name(spec.name, nic) for nic in range(spec.nics)]
-    return [subnets[name] if name in subnets else _new_network(engine, spec, folder, name) for name in names]
+    for name in names:
+        if name not in subnets:
+            subnets[name] = _new_network(engine, spec, folder, name)
+            begun.set()
+    return [subnets[name] for name in names]
 
 
 def _new_network(engine: LabEngine, spec: LabSpec, folder: Path, name: str) -> plan.IPv4Network:
@@ -108,8 +126,21 @@ def _new_network(engine: LabEngine, spec: LabSpec, folder: Path, name: str) -> p
             return subnet
     raise StepError(
         "no network is free for the lab: every candidate overlaps a network of this machine",
-        hint="Remove unused Docker networks: docker network prune",
+        hint="Remove unused Docker networks: docker network prune; or end a VPN that has all of 10.0.0.0/8 and "
+        "192.168.0.0/16: ip route",
     )
+
+
+def _check_reachable(subnets: list[plan.IPv4Network]) -> None:
+    """Raise NotReadyError if the engine's networks are not this machine's: ssh would never reach the hosts."""
+    for subnet in subnets:
+        if not reaches(subnet):
+            chosen = docker_context.choice(os.environ)
+            raise NotReadyError(
+                f"this machine has no route to the lab's network {subnet}: the engine runs in a virtual machine "
+                "(Docker Desktop, Colima), on another machine or without root",
+                hint="Use an engine that root runs on this machine itself" + (f": {chosen.undo}" if chosen else "."),
+            )
 
 
 def _write_files(folder: Path, spec: LabSpec, subnet: plan.IPv4Network) -> None:

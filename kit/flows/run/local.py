@@ -38,6 +38,10 @@ class ContainerEngine(Protocol):
     def is_here(self) -> bool:
         """Whether it can mount folders of this machine."""
 
+    @property
+    def is_rootless(self) -> bool:
+        """Whether the root of a container is the user who runs the engine."""
+
     def has_image(self, tag: str) -> bool: ...
 
     def gpu_facts(self) -> HostFacts:
@@ -221,8 +225,10 @@ def _give(container: LocalContainer, user: str, engine: ContainerEngine, reporte
 
 def _take_over(container: LocalContainer, engine: ContainerEngine, reporter: Reporter) -> None:
     """Give you the files that the container's root, or the user of the ranks, has made."""
+    # Your number in a container of a rootless engine is a number of your range of subordinate users, /etc/subuid.
+    you = "0:0" if engine.is_rootless else f"{os.geteuid()}:{os.getegid()}"
     try:
-        engine.run(_chown(container, f"{os.geteuid()}:{os.getegid()}"), reporter, tagged=False)
+        engine.run(_chown(container, you), reporter, tagged=False)
     except KitError as error:
         reporter.report(Warned(text=f"some files of the run belong to another user: {error.message}"))
 

@@ -95,6 +95,11 @@ class Info(Struct, frozen=True, kw_only=True):
         """Return whether the engine has userns-remap: the root of a container is then another user of the machine."""
         return "name=userns" in (self.SecurityOptions or ())
 
+    @property
+    def rootless(self) -> bool:
+        """Return whether the engine runs as a user of the machine, who is then the root of its containers."""
+        return "name=rootless" in (self.SecurityOptions or ())
+
 
 class EngineContainer(Struct, frozen=True, kw_only=True):
     """A container in the engine's own list."""

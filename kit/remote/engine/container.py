@@ -61,6 +61,11 @@ class LocalEngine:
         # The SDK's name for any engine behind a socket in the file system.
         return str(self._client.api.base_url).startswith("http+docker://localhost")
 
+    @property
+    def is_rootless(self) -> bool:
+        """Return whether the root of a container is the user who runs the engine."""
+        return self._info.rootless
+
     def gpu_facts(self) -> HostFacts:
         """Return the facts of this machine that decide how a container gets its GPUs."""
         return gpu_facts(self._info)

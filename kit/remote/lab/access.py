@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from kit.errors import InputError, StepError, UnreachableError
 from kit.remote.machine import ignored
 from kit.remote.machine.cache import make
 from kit.remote.machine.regular import read_regular
+from kit.remote.ssh.openssh import quoted
 
 _SSH_FAILED = 255
 
@@ -80,10 +82,15 @@ def write(path: Path, text: str) -> None:
 
 
 def _create(path: Path, content: bytes, mode: int) -> None:
-    """Write a new file, and follow no link. Raises OSError if there is one already."""
+    """Write a new file, and follow no link. Raises OSError if there is one already, or if the disk is full."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
-        file.write(content)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
+            file.write(content)
+    except OSError:
+        # Half of a key is useless, and the next `lab up` would ask a person to remove it.
+        path.unlink()
+        raise
 
 
 def remove(path: Path) -> bool:
@@ -123,9 +130,9 @@ def booted(folder: Path, address: str, user: str, *, timeout_s: int = 5) -> str 
 def _ask(folder: Path, address: str, user: str, *command: str, timeout_s: int) -> str | None:
     """Return what a command prints, or None if it fails."""
     argv = [
-        "ssh", "-F", "none", "-i", str(key_path(folder)), "-l", user,
+        "ssh", "-F", "none", "-o", f"IdentityFile={quoted(str(key_path(folder)))}", "-l", user,
         "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes",
-        "-o", f"UserKnownHostsFile={_quoted(known_hosts_path(folder))}", "-o", "GlobalKnownHostsFile=/dev/null",
+        "-o", f"UserKnownHostsFile={quoted(str(known_hosts_path(folder)))}", "-o", "GlobalKnownHostsFile=/dev/null",
         "-o", f"ConnectTimeout={timeout_s}", "-o", "LogLevel=ERROR", address, *command,
     ]  # fmt: skip
     try:
@@ -149,10 +156,7 @@ def _no_client() -> StepError:
     return StepError("this machine has no ssh client", hint="Install OpenSSH: apt-get install openssh-client")
 
 
-def _quoted(path: Path) -> str:
-    """Quote a path for an option that ssh splits at spaces."""
-    return f'"{path}"'
-
-
 def _cannot(path: Path, error: OSError) -> StepError:
-    return StepError(f"cannot write {path}: {error.strerror}", hint="Choose a folder that you may write: kit -C DIR …")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "Free space there." if full else "Choose a folder that you may write: kit -C DIR …"
+    return StepError(f"cannot write {path}: {error.strerror}", hint=hint)

@@ -18,7 +18,7 @@ import docker.errors
 import docker.types
 import requests
 
-from kit.errors import StepError
+from kit.errors import NotReadyError, StepError
 from kit.model.lab import (
     FOLDER_LABEL,
     HOST_LABEL,
@@ -35,6 +35,8 @@ from kit.remote.engine.hiccups import insist
 from kit.remote.lab.answers import errors
 from kit.remote.lab.host import RunningHost
 
+# The prefix of a route for half of all addresses.
+_HALF = 1
 _CERTIFICATES = "/usr/local/share/ca-certificates/kit-lab.crt"
 # How long to wait for what the engine is doing already.
 _PATIENCE_S = 60.0
@@ -89,14 +91,25 @@ class LabEngine:
         return tuple(taken)
 
     def create_network(self, name: str, subnet: ipaddress.IPv4Network, labels: dict[str, str]) -> bool:
-        """Create the network. Return False if the engine reports that the subnet is taken after all."""
+        """Create the network. Return False if the engine reports that the subnet is taken after all.
+
+        Raises NotReadyError if it has a network of this name: another `lab up` made it since kit looked.
+        """
         ipam = docker.types.IPAMConfig(pool_configs=[docker.types.IPAMPool(subnet=str(subnet))])
         try:
             with errors(f"cannot create the network {subnet}"):
                 self.client.networks.create(name, driver="bridge", ipam=ipam, labels=labels, check_duplicate=True)
         except StepError as error:
-            if isinstance(error.__cause__, docker.errors.APIError) and "overlap" in error.message.lower():
+            if not isinstance(error.__cause__, docker.errors.APIError):
+                raise
+            if "overlap" in error.message.lower():
                 return False
+            if "already exists" in error.message:
+                lab = labels[LABEL]
+                raise NotReadyError(
+                    f"another kit lab up is making the lab '{lab}', or has made it",
+                    hint=f"Wait for it, and look: kit lab status --name {lab}",
+                ) from error
             raise
         return True
 
@@ -217,6 +230,11 @@ class LabEngine:
         _until_gone(partial(self.client.api.remove_container, container, force=True, v=True))
 
 
+def reaches(subnet: ipaddress.IPv4Network) -> bool:
+    """Return whether this machine has a route into a network of the engine, as it has if the engine is its own."""
+    return subnet in _routes(Path("/proc/net/route"))
+
+
 def _until_gone(remove: Callable[[], object]) -> None:
     """Repeat the removal while the engine is busy: processes still end, or somebody else removes the same thing."""
     deadline = time.monotonic() + _PATIENCE_S
@@ -270,11 +288,15 @@ def _network(network: Any) -> LabNetwork:
 
 
 def _routes(table: Path) -> Iterator[ipaddress.IPv4Network]:
-    """Yield the machine's IPv4 routes except the default one, from the kernel's table of little-endian words."""
+    """Yield the machine's IPv4 routes, from the kernel's table of little-endian words.
+
+    Default routes take nothing from a lab, whose routes are narrower. A VPN for all traffic has two: 0.0.0.0/1 and
+    128.0.0.0/1.
+    """
     if not table.exists():
         return
     for line in table.read_text().splitlines()[1:]:
         fields = line.split()
         target, mask = (int.from_bytes(bytes.fromhex(word), "little") for word in (fields[1], fields[7]))
-        if mask:
+        if mask.bit_count() > _HALF:
             yield ipaddress.IPv4Network((target, mask.bit_count()))

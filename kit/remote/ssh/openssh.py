@@ -85,13 +85,13 @@ def by_hand(target: Login) -> str:
         argv += ["-i", target.key]
     if target.known_hosts:
         path = target.known_hosts
-        argv += ["-o", f"UserKnownHostsFile={path if _PLAIN.fullmatch(path) else _quoted(path)}"]
+        argv += ["-o", f"UserKnownHostsFile={path if _PLAIN.fullmatch(path) else quoted(path)}"]
     return shlex.join([*argv, f"{target.user}@{target.address}" if target.user else target.address])
 
 
 def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str, ...]:
     """Return the command that checks or ends the kept connection to this VM. It contacts no host."""
-    return ("ssh", "-O", request, "-o", f"ControlPath={_quoted(target.socket or 'none')}", "--", target.address)
+    return ("ssh", "-O", request, "-o", f"ControlPath={quoted(target.socket or 'none')}", "--", target.address)
 
 
 def forward_argv(target: Login, local: int, address: str, port: int) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def forward_argv(target: Login, local: int, address: str, port: int) -> tuple[st
     It reads no ssh_config: the forwardings in it are not wanted.
     """
     where = f"[{address}]" if ":" in address else address
-    path = f"ControlPath={_quoted(target.socket or 'none')}"
+    path = f"ControlPath={quoted(target.socket or 'none')}"
     wanted = f"{LOOPBACK}:{local}:{where}:{port}"
     return ("ssh", "-F", "none", "-O", "forward", "-o", path, "-L", wanted, "--", target.address)
 
@@ -110,10 +110,10 @@ def _argv(flags: Sequence[str], target: Login, settings: Sequence[str]) -> tuple
     for setting in ("StrictHostKeyChecking=yes", *settings, f"ConnectTimeout={CONNECT_TIMEOUT_S}"):
         argv += ["-o", setting]
     if target.known_hosts:
-        argv += ["-o", f"UserKnownHostsFile={_quoted(target.known_hosts)}", "-o", "GlobalKnownHostsFile=/dev/null"]
+        argv += ["-o", f"UserKnownHostsFile={quoted(target.known_hosts)}", "-o", "GlobalKnownHostsFile=/dev/null"]
     if target.key:
         # ssh expands % in this path, too.
-        argv += ["-o", f"IdentityFile={_quoted(target.key)}", "-o", "IdentitiesOnly=yes"]
+        argv += ["-o", f"IdentityFile={quoted(target.key)}", "-o", "IdentitiesOnly=yes"]
     if target.port:
         argv += ["-p", str(target.port)]
     if target.user:
@@ -125,12 +125,12 @@ def _shared(socket: str | None, sharing: Sharing) -> tuple[str, ...]:
     """Kit's own sockets only: a master of the user's would hold our pipes open, and have the user's forwardings."""
     if socket is None or sharing == "no":
         return ("ControlMaster=no", "ControlPath=none")
-    path = f"ControlPath={_quoted(socket)}"
+    path = f"ControlPath={quoted(socket)}"
     if sharing == "join":
         return ("ControlMaster=no", path)
     return ("ControlMaster=auto", f"ControlPersist={KEEP_S}", path)
 
 
-def _quoted(path: str) -> str:
+def quoted(path: str) -> str:
     """Return a path as ssh reads it: it splits a value at blanks unless it is quoted, and expands %."""
     return '"' + path.replace("%", "%%") + '"'

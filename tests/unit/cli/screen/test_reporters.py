@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
 import re
 import signal
 import threading
 from collections.abc import Mapping
+from typing import Literal
 
 import pytest
 
@@ -210,18 +212,34 @@ class Broken(io.StringIO):
         raise BrokenPipeError
 
 
-def test_reporting_never_raises_when_the_reader_is_gone() -> None:
-    where = Terminal(out=Broken(), err=io.StringIO(), environ={})
-    reporter = choose.reporter(where, "plain", verbose=False)
+class Closed(Tty):
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "event"),
+    [
+        ("plain", Terminal(out=Broken(), err=io.StringIO(), environ={}), OutputLine(text="x")),
+        # With an error of the bars, the clean-up of a verb ended whose terminal was closed.
+        ("tty", Terminal(out=Closed(), err=Closed(), environ={}), HostStep(host="gpu1", text="loading")),
+    ],
+)
+def test_reporting_never_raises_when_the_reader_is_gone(
+    kind: Literal["plain", "tty"], where: Terminal, event: Event
+) -> None:
+    reporter = choose.reporter(where, kind, verbose=False)
     interrupted = False
     try:  # the main thread is interrupted once, soon after the report returned
-        reporter.report(OutputLine(text="x"))
+        reporter.report(event)
         threading.Event().wait(60)
     except KeyboardInterrupt:
         interrupted = True
     assert interrupted
     assert where.broken
+    reporter.report(Warned(text="y"))
     reporter.report(OutputLine(text="y"))
+    reporter.close()
 
 
 class Window(Tty):

@@ -1,4 +1,4 @@
-"""Ctrl-C while a lab's hosts are being made."""
+"""A lab whose making ends in the middle, also by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kit.errors import NotReadyError, StepError
 from kit.events import Silent
+from kit.flows.lab import make as flow
 from kit.flows.lab.make import _on_each
-from kit.model.lab import HostContainer, LabSpec
+from kit.model.lab import HostContainer, LabContainer, LabNetwork, LabObjects, LabSpec
 from kit.plan import lab as plan
+from kit.remote.lab import access
 from kit.remote.machine.interrupts import Interrupts
 
 
@@ -61,3 +67,67 @@ def test_ctrl_c_ends_threads_that_wait() -> None:
     with pytest.raises(KeyboardInterrupt), Interrupts() as interrupts:
         _on_each(hosts(), Silent(), interrupts, work)
     assert time.monotonic() - began < 30
+
+
+class Engine:
+    """Makes everything, except that it cannot limit links."""
+
+    def create_network(self, *_: object) -> bool:
+        return True
+
+    def taken_subnets(self) -> tuple[plan.IPv4Network, ...]:
+        return ()
+
+    def create(self, _host: HostContainer) -> None:
+        """Take it as done."""
+
+    def start(self, *_: object) -> None:
+        """Take it as done."""
+
+    def bridge(self, _network: str) -> str:
+        return "br-1"
+
+    def host(self, *_: object) -> Any:
+        return SimpleNamespace(alive=lambda: None, public_host_key=lambda: "ssh-ed25519 AAAA", link=lambda _nic: 7)
+
+    def shape_links(self, *_: object) -> None:
+        raise StepError("the links cannot be limited")
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_lab_whose_links_are_not_limited_yet_is_unfinished(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, stopped: bool
+) -> None:
+    """kit lab up takes known_hosts for the mark of a lab that is complete."""
+    spec, existing = LabSpec(hosts=1, link_rate="200mbit"), LabObjects()
+    if stopped:
+        subnet = plan.IPv4Network("10.213.9.0/24")
+        network = LabNetwork(id="1", name="kit-lab-lab", subnet=subnet, shape=spec.shape, folder=str(tmp_path))
+        host = LabContainer(id="1", host="gpu1", address="10.213.9.11", state="exited")
+        existing = LabObjects(network=network, containers=(host,))
+        access.write(access.known_hosts_path(tmp_path), "10.213.9.11 ssh-ed25519 AAAA\n")
+    monkeypatch.setattr(flow, "_build", lambda *_: SimpleNamespace(tag="kit-lab:1"))
+    monkeypatch.setattr(flow, "reaches", lambda _subnet: True)
+    begun = threading.Event()
+    with pytest.raises(StepError, match="cannot be limited"):
+        flow.make(cast(Any, Engine()), spec, tmp_path, existing, Silent(), begun=begun)
+    assert not access.known_hosts_path(tmp_path).exists()
+    assert begun.is_set() is not stopped
+
+
+@pytest.mark.parametrize(("address", "step"), [("ssh://gpu-box", "unset DOCKER_HOST"), ("", "on this machine itself.")])
+def test_a_lab_on_an_engine_elsewhere_is_refused_before_its_hosts_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, step: str
+) -> None:
+    """ssh tried for two minutes to reach hosts in the virtual machine of Docker Desktop, and blamed the hosts."""
+    monkeypatch.setattr(flow, "_build", lambda *_: SimpleNamespace(tag="kit-lab:1"))
+    monkeypatch.setattr(flow, "reaches", lambda _subnet: False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("DOCKER_HOST", address)
+    begun = threading.Event()
+    with pytest.raises(NotReadyError, match="no route to the lab's network 10") as caught:
+        flow.make(cast(Any, Engine()), LabSpec(hosts=1), tmp_path, LabObjects(), Silent(), begun=begun)
+    assert str(caught.value.hint).endswith(step)
+    # So kit lab up removes it again.
+    assert begun.is_set()
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,9 +90,10 @@ def test_other_verbs_name_the_command_that_starts_this_lab(engine: Engine, tmp_p
 def test_up_that_fails_speaks_of_removing_only_what_it_made(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, begun: bool
 ) -> None:
-    def make(*_: object, **__: object) -> None:
+    def make(*_: object, **options: threading.Event) -> None:
         if begun:
             engine.existing = LabObjects(network=network(LabSpec(), tmp_path))
+            options["begun"].set()
         raise KitError("no base image")
 
     monkeypatch.setattr(flow, "make", make)
@@ -97,6 +101,52 @@ def test_up_that_fails_speaks_of_removing_only_what_it_made(
     with pytest.raises(KitError, match="no base image"):
         flow.lab_up(LabSpec(), folder=tmp_path, reporter=notes)
     assert notes.texts == (["Removing the unfinished lab."] if begun else [])
+    assert engine.existing.empty
+
+
+@pytest.mark.parametrize("error", [KitError("no base image"), KeyboardInterrupt()])
+def test_up_that_fails_spares_a_lab_that_another_up_has_made_since(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Both waited for the image of the hosts, which takes minutes."""
+
+    def make(*_: object, **__: object) -> None:
+        engine.existing = LabObjects(network=network(LabSpec(), tmp_path / "of-another-person"))
+        access.make_key(tmp_path, "lab")
+        raise error
+
+    monkeypatch.setattr(flow, "make", make)
+    with pytest.raises(KitError):
+        flow.lab_up(LabSpec(), folder=tmp_path, reporter=Notes())
+    assert not engine.existing.empty
+    assert access.key_path(tmp_path).exists()
+
+
+def test_the_removal_goes_on_after_a_second_ctrl_c(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal that is gone interrupts kit like this, too, when kit next writes to it."""
+
+    class Gone(Notes):
+        def report(self, event: Event) -> None:
+            super().report(event)
+            signal.raise_signal(signal.SIGINT)
+
+    def make(*_: object, begun: threading.Event, **__: object) -> None:
+        engine.existing = LabObjects(network=network(LabSpec(), tmp_path))
+        begun.set()
+        raise KeyboardInterrupt
+
+    # A shell's background job ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(flow, "make", make)
+    notes = Gone()
+    try:
+        with pytest.raises(Interrupted):
+            flow.lab_up(LabSpec(), folder=tmp_path, reporter=notes)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert notes.texts == ["Removing the unfinished lab."]
     assert engine.existing.empty
 
 
@@ -108,6 +158,45 @@ def test_ctrl_c_names_the_whole_command(engine: Engine, tmp_path: Path, monkeypa
     with pytest.raises(Interrupted) as caught:
         flow.lab_up(LabSpec(name="mine", hosts=2), folder=tmp_path, reporter=Notes())
     assert caught.value.hint == "Run it again: kit lab up --name mine --hosts 2"
+    assert engine.existing.empty
+
+
+@contextlib.contextmanager
+def as_another_user() -> Iterator[None]:
+    """Look like a user who is not root. Any other user of the tests stays who they are."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_lab_in_the_home_of_another_person_stays_theirs(engine: Engine, tmp_path: Path) -> None:
+    """Homes of Ubuntu are closed to others, and all labs of a machine are on one engine."""
+    home = tmp_path / "alice"
+    (home / "lab").mkdir(parents=True)
+    engine.existing = LabObjects(network=network(LabSpec(), home / "lab"))
+    home.chmod(0)
+    mine = Path("/")
+    try:
+        for verb in (
+            lambda: flow.lab_up(LabSpec(), folder=mine, reporter=Notes()),
+            lambda: flow.lab_down(folder=mine, reporter=Notes()),
+            lambda: flow.lab_link_rate("none", folder=mine),
+        ):
+            with as_another_user(), pytest.raises(InputError, match="belongs to the folder") as caught:
+                verb()
+            assert "--name lab2" in str(caught.value.hint)
+    finally:
+        home.chmod(0o700)
+
+
+def test_a_lab_whose_folder_is_gone_can_be_removed_from_any(engine: Engine, tmp_path: Path) -> None:
+    engine.existing = LabObjects(network=network(LabSpec(), tmp_path / "gone"))
+    flow.lab_down(folder=tmp_path, reporter=Notes())
     assert engine.existing.empty
 
 

@@ -88,6 +88,12 @@ def test_a_container_without_gpus_requests_none() -> None:
     assert device_requests(None) is None
 
 
+def test_a_rootless_engine_is_known_by_its_security_options() -> None:
+    assert Info(SecurityOptions=("name=seccomp,profile=builtin", "name=rootless")).rootless
+    assert not Info(SecurityOptions=("name=userns",)).rootless
+    assert not Info().rootless
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

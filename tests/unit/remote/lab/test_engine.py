@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ipaddress import IPv4Network
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import docker
 import pytest
 
-from kit.errors import StepError
+from kit.errors import NotReadyError, StepError
 from kit.model.lab import HostContainer, LabContainer, LabNetwork, LabObjects, LabSpec
 from kit.plan import lab as plan
 from kit.remote.lab import engine as module
@@ -144,3 +145,37 @@ def test_a_bare_host_boots_itself_and_gets_its_further_nics_and_certificates(
     engine_with(api).create(host)
     assert api.calls.index("create_container") < api.calls.index("connect_container_to_network")
     assert "put_archive" in api.calls
+
+
+def creating(answer: docker.errors.APIError) -> LabEngine:
+    """Return an engine that refuses every network in these words."""
+
+    def create(*_words: object, **_options: object) -> None:
+        raise answer
+
+    engine = LabEngine.__new__(LabEngine)
+    engine.client = cast(Any, SimpleNamespace(networks=SimpleNamespace(create=create)))
+    return engine
+
+
+def test_a_network_that_another_up_made_since_is_no_other_failure() -> None:
+    engine = creating(refusal(409, "network with name kit-lab-mine already exists"))
+    with pytest.raises(NotReadyError, match="another kit lab up") as caught:
+        engine.create_network("kit-lab-mine", NETWORK.subnet, {"kit.lab": "mine"})
+    assert "kit lab status --name mine" in str(caught.value.hint)
+    overlap = creating(refusal(403, "invalid pool request: Pool overlaps with other one on this address space"))
+    assert overlap.create_network("kit-lab-mine", NETWORK.subnet, {"kit.lab": "mine"}) is False
+    with pytest.raises(StepError, match="permission denied"):
+        creating(refusal(500, "permission denied")).create_network("n", NETWORK.subnet, {"kit.lab": "mine"})
+
+
+def test_the_routes_of_a_vpn_for_all_traffic_leave_networks_for_a_lab(tmp_path: Path) -> None:
+    """OpenVPN's redirect-gateway def1 covers the default route with two halves."""
+    rows = [("eth0", "00000000", "00000000"), ("tun0", "00000000", "00000080"), ("tun0", "00000080", "00000080")]
+    rows.append(("tun0", "0000D50A", "00FFFFFF"))
+    table = tmp_path / "route"
+    lines = [f"{device}\t{target}\t0100000A\t0003\t0\t0\t0\t{mask}\t0\t0\t0" for device, target, mask in rows]
+    table.write_text("\n".join(["Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask", *lines, ""]))
+    taken = list(module._routes(table))
+    assert taken == [IPv4Network("10.213.0.0/24")]
+    assert next(plan.candidates(taken)) == IPv4Network("10.213.1.0/24")

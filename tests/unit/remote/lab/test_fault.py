@@ -250,3 +250,24 @@ def test_what_nvidia_smi_prints_changes(
         log = ElementTree.fromstring(shell(tmp_path, *lines, doing, "nvidia-smi -q -x"))  # noqa: S314  (written above)
         values.append([element.text for element in log.iterfind(path)])
     assert values == [before, after]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("", ["engine"]),
+        # The host has restarted: /run is new, and its engine has not started yet, or has.
+        ("rm $SOCKET.kit-lab-fault", []),
+        ("rm $SOCKET.kit-lab-fault; echo new >$SOCKET", ["new"]),
+        # Only its engine has restarted.
+        ("echo new >$SOCKET", ["new"]),
+    ],
+)
+def test_a_hidden_engine_is_mended_also_after_a_restart(tmp_path: Path, after: str, expected: list[str]) -> None:
+    socket = tmp_path / "docker.sock"
+    socket.write_text("engine\n")
+    program = (LIBRARY.with_name("faults") / "engine.sh").read_text()
+    shell(tmp_path, program, f"SOCKET={socket}", begin("engine"), "inject", after, "FAULT=engine; repair")
+    files = {path.name: path.read_text() for path in tmp_path.iterdir() if path.is_file()}
+    assert files == dict.fromkeys(["docker.sock"] if expected else [], "".join(f"{line}\n" for line in expected))
+    assert not list((tmp_path / "kit/faults").iterdir())
