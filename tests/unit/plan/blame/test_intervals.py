@@ -27,7 +27,7 @@ def test_slots_divide_the_gpus_of_their_host(
 ) -> None:
     held = tuple(range(slots or gpus))
     places = [Place(node=name, address="10.0.0.1", ranks=ranks, slots=held) for name in ("gpu1", "gpu2")]
-    numbers = gpus_of(places, dict.fromkeys(("gpu1", "gpu2"), gpus), dict.fromkeys(("gpu1", "gpu2"), slots))
+    numbers = gpus_of(places, dict.fromkeys(("gpu1", "gpu2"), gpus), dict.fromkeys(("gpu1", "gpu2"), slots), {})
     assert numbers == dict(enumerate([*expected, *expected]))
 
 
@@ -42,4 +42,23 @@ def test_the_run_knows_how_many_slots_its_host_had(
 ) -> None:
     """kit.yaml sets them, or the hosts file has changed since."""
     place = Place(node="gpu1", address="10.0.0.1", ranks=of, slots=tuple(range(of)), of=of)
-    assert gpus_of([place], {"gpu1": gpus}, {"gpu1": slots}) == dict(enumerate(expected))
+    assert gpus_of([place], {"gpu1": gpus}, {"gpu1": slots}, {}) == dict(enumerate(expected))
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ({"gpu9": [0, 1], "gpu10": [2, 3, 4]}, [(0,), (1,), (0,), (1,), (2,)]),
+        ({"gpu9": [4, 3], "gpu10": [0, 2, 1]}, [(0,), (1,), (2,), (0,), (1,)]),
+        ({"gpu9": [3, 4], "gpu10": [0, 2]}, [(), (), (0,), (0,), (1,)]),
+    ],
+    ids=["mpirun", "torchrun", "one is gone"],
+)
+def test_torchrun_numbers_hosts_in_another_order(seen: dict[str, list[int]], expected: list[tuple[int, ...]]) -> None:
+    """By their addresses, as text: 10.0.0.10 comes before 10.0.0.9."""
+    places = [
+        Place(node=f"gpu{n}", address=f"10.0.0.{n}", ranks=ranks, slots=tuple(range(ranks)), of=8)
+        for n, ranks in ((9, 2), (10, 3))
+    ]
+    numbers = gpus_of(places, {"gpu9": 8, "gpu10": 8}, {}, seen)
+    assert [numbers.get(rank, ()) for rank in range(5)] == expected
