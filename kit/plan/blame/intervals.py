@@ -33,6 +33,13 @@ def watched(
     )
 
 
+def over(readings: Mapping[str, Sequence[watch.SuspectReading]]) -> bool:
+    """Return whether the run had ranks, and has none any more."""
+    rows = [row for row in readings.values() if row]
+    gone = not any(row[-1].suspects.ranks for row in rows)
+    return gone and any(one.suspects.ranks for row in rows for one in row)
+
+
 def gpus_of(
     places: Iterable[Place],
     counts: Mapping[str, int],

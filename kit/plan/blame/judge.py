@@ -13,10 +13,12 @@ from kit.plan.blame.lateness import LEAST_SHARE, Late, late, needed
 from kit.plan.blame.links import SlowLink, slow_link
 from kit.plan.blame.reasons import cause
 from kit.plan.blame.samples import Sample, Totals, samples, totals
+from kit.plan.blame.steady import steady
 
 
 def judge(watched: Watched) -> BlameResult:
     """Return who slows the run. Of a late rank and a slow link, the one that costs more is named."""
+    watched = steady(watched)
     parts = samples(watched)
     whole = totals(watched)
     hosts = {r.rank: name for name, row in watched.hosts.items() for one in row for r in one.ranks}

@@ -1,11 +1,12 @@
-"""Which GPUs are those of a rank."""
+"""What readings show: which GPUs are those of a rank, and whether the run is over."""
 
 from __future__ import annotations
 
 import pytest
 
 from kit.model.run import Place
-from kit.plan.blame.intervals import gpus_of
+from kit.model.watch import Suspect, SuspectReading, Suspects
+from kit.plan.blame.intervals import gpus_of, over
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,19 @@ def test_torchrun_numbers_hosts_in_another_order(seen: dict[str, list[int]], exp
     ]
     numbers = gpus_of(places, {"gpu9": 8, "gpu10": 8}, {}, seen)
     assert [numbers.get(rank, ()) for rank in range(5)] == expected
+
+
+def rows(*counts: int) -> list[SuspectReading]:
+    """Return readings with so many ranks."""
+    return [
+        SuspectReading(at=float(at), suspects=Suspects(ranks=tuple(Suspect(rank=rank) for rank in range(count))))
+        for at, count in enumerate(counts)
+    ]
+
+
+def test_a_run_is_over_if_it_had_ranks_and_has_none() -> None:
+    assert over({"gpu1": rows(0, 1, 0), "gpu2": rows(0, 0), "gpu3": []})
+    assert not over({"gpu1": rows(0, 1, 0), "gpu2": rows(0, 1)})
+    # It has not begun.
+    assert not over({"gpu1": rows(0, 0)})
+    assert not over({})
