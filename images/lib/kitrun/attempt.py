@@ -292,8 +292,10 @@ class Attempt:
         self.note("hang", why=why, ranks=ranks)
 
     def _hosts_of_ranks(self) -> Dict[int, str]:
-        """Return the host of each rank."""
-        return {rank: self.launch.host_of(rank) for rank in range(self.launch.ranks)}
+        """Return the host of each rank. A rank says its own: torchrun numbers hosts in another order than mpirun."""
+        known = {node.name for node in self.nodes}
+        up = {rank: host for rank, host in self.output.up.items() if host in known}
+        return {rank: up.get(rank) or self.launch.host_of(rank) for rank in range(self.launch.ranks)}
 
     def _numbered(self, answers: Mapping[str, Any]) -> List[Dict[str, Any]]:
         """Return what ranks are doing, from what each host answered, with their hosts and numbers."""
