@@ -80,7 +80,7 @@ def _file(data: bytes) -> None:
     with answer_of("gpu1", "the timeline of a rank"):
         piece = trace.read(data)
     pinged = {"gpu1": clocks.clock_of([(0, 5, 9)]), "gpu2": clocks.clock_of([(0, 9, 9)])}
-    found = clocks.together(pinged, {"gpu1": [piece], "gpu2": [piece]})
+    found = clocks.together(pinged, pinged, {"gpu1": [piece], "gpu2": [piece]})
     ranks = [
         merge.RankTrace(rank=rank, host=name, trace=piece, offset_us=clock.offset_us)
         for rank, (name, clock) in enumerate(found.items())
