@@ -213,6 +213,6 @@ class Suspects:
 
 def shortened(counters: Dict[str, int]) -> Dict[str, int]:
     """Return what kit needs of a rank's counters. In microseconds: a number of JSON has 53 bits."""
-    short = {name: counters[name] for name in ("tensors", "bytes", "steps")}
+    short = {name: counters[name] for name in ("tensors", "bytes", "steps", "pending")}
     short.update((name + "_us", counters[name + "_ns"] // 1000) for name in ("wait", "op", "tail", "opened"))
     return short

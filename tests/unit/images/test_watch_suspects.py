@@ -285,7 +285,7 @@ def test_counters_fit_into_numbers_of_json() -> None:
         "opened_ns": 1_795_475_324_007_000_999,
     }
     assert suspects.shortened(read) == {
-        **dict.fromkeys(("tensors", "bytes", "steps"), 7),
+        **dict.fromkeys(("tensors", "bytes", "steps", "pending"), 7),
         **dict.fromkeys(("wait_us", "op_us", "tail_us"), 2_000),
         "opened_us": 1_795_475_324_007_000,
     }

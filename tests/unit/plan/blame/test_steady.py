@@ -1,4 +1,4 @@
-"""A run that begins, ends or is reset while kit watches it: what it does then is no part of the judgement."""
+"""A run that begins, ends, is reset or hangs while kit watches it."""
 
 from __future__ import annotations
 
@@ -101,3 +101,27 @@ def test_what_has_the_same_ranks_all_the_time_stays() -> None:
     assert steady(whole) is whole
     nothing = replace(whole, hosts={})
     assert steady(nothing) is nothing
+
+
+@pytest.mark.parametrize(
+    ("pending", "who"),
+    [
+        ([3, 0, 3], ". The other ranks wait for rank 1 on gpu2"),
+        ([0, 0, 3], ". The other ranks wait for rank 0 on gpu1, rank 1 on gpu2"),
+        ([0, 0, 0], ""),
+        ([1, 2, 3], ""),
+    ],
+)
+def test_of_a_run_that_hangs_the_rank_is_named_that_gave_no_tensor(pending: list[int], who: str) -> None:
+    whole = watched()
+
+    def stuck(one: HostInterval, first: HostInterval) -> HostInterval:
+        ranks = tuple(
+            replace(r, readiness=r.readiness and replace(r.readiness, pending=pending[r.rank])) for r in first.ranks
+        )
+        return replace(one, ranks=ranks)
+
+    hosts = {host: tuple(stuck(one, row[0]) for one in row) for host, row in whole.hosts.items()}
+    result = judge(replace(whole, hosts=hosts))
+    assert result.verdict == "too-few-steps"
+    assert result.why == f"no tensor was summed in 12 s, so the run hangs or its steps take longer{who}"
