@@ -60,9 +60,11 @@ def _either(begin: Clock, end: Clock) -> Clock:
 
 
 def _proved(clock: Clock, first: Sequence[Trace], other: Sequence[Trace]) -> Clock:
-    """Return the clock as all-reduces prove it."""
+    """Return the clock as all-reduces prove it. No ping is wrong by more than its error."""
     least, most = _bounds(first, other, clock)
+    least, most = max(least, clock.offset_us - clock.error_us), min(most, clock.offset_us + clock.error_us)
     if least > most:
+        # All-reduces of other ranks with the same name: the two ranks are in different process sets of Horovod.
         return clock
     offset = min(max(clock.offset_us, least), most)
     return Clock(offset_us=offset, error_us=min(clock.error_us, max(most - offset, offset - least)))

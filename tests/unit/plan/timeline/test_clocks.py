@@ -119,6 +119,14 @@ def test_the_better_pings_of_one_time_count() -> None:
     assert together(better, worse, {})["gpu2"] == Clock(offset_us=9070.0, error_us=40.0)
 
 
+@pytest.mark.parametrize("later", [-3000.0, 3000.0])
+def test_all_reduces_of_two_process_sets_prove_nothing(later: float) -> None:
+    """Their tensors have the same names, and each set sums its own when it likes."""
+    one, two = traces(1, [0.0, later])
+    pinged = {"gpu1": Clock(offset_us=0.0, error_us=100.0), "gpu2": Clock(offset_us=0.0, error_us=100.0)}
+    assert together(pinged, pinged, {"gpu1": one, "gpu2": two})["gpu2"] == Clock(offset_us=0.0, error_us=200.0)
+
+
 def test_steps_quicker_than_the_error_of_a_ping_prove_nothing() -> None:
     """Nobody can say which all-reduce of one rank is which of the other: they must not be forced together."""
     hosts = dict(zip(("gpu1", "gpu2"), traces(1, [0.0, 0.0], period=2000), strict=True))
