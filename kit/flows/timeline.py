@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -216,8 +216,6 @@ def _written(
     file: str | None,
 ) -> TimelineResult:
     """Merge the timelines, write the file, and return what it shows. `common` has the clocks of the hosts."""
-    import msgspec  # noqa: PLC0415  (as in kit.model.answer)
-
     ranks = sorted(
         (
             merge.RankTrace(rank=rank, host=name, trace=piece, offset_us=common[name].offset_us)
@@ -233,7 +231,7 @@ def _written(
         raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=hint)
     error = clocks.apart_us(common)
     content = merge.merged(ranks, run=record.id, clock_error_us=error, missed=missed)
-    path = _save(msgspec.json.encode(content), here, file or f"kit-timeline-{record.id}.json", replace=bool(file))
+    path = _save(content, here, file or f"kit-timeline-{record.id}.json", replace=bool(file))
     return TimelineResult(
         run=record.id,
         file=str(path),
@@ -245,13 +243,13 @@ def _written(
     )
 
 
-def _save(data: bytes, here: Path, name: str, *, replace: bool) -> Path:
+def _save(content: Iterable[bytes], here: Path, name: str, *, replace: bool) -> Path:
     """Write a file and return its path. Unless it may replace one, its name gets the first number that is free."""
     path, number = here / name, 1
     while True:
         try:
             with path.open("wb" if replace else "xb") as file:
-                file.write(data)
+                file.writelines(content)
         except FileExistsError:
             number += 1
             path = (here / name).with_stem(f"{Path(name).stem}-{number}")
