@@ -143,7 +143,7 @@ class Suspects:
 
     def take(self) -> Dict[str, Any]:
         """Return what happened since the last `take`, and what Horovod counts: {"ranks": […], "peers": […]}."""
-        ranks = []
+        ranks: List[Dict[str, Any]] = []
         files_by_rank = self._files()
         for rank, pids in self._members.items():
             sums = self._sums.pop(rank, Sums())
