@@ -71,6 +71,21 @@ def test_the_first_failure_is_reported_and_not_its_aftermath(head: Head) -> None
     head.nothing_left()
 
 
+def test_a_rank_of_horovod_with_an_exception_is_the_failure_although_others_end_before_it(
+    head: Head, tmp_path: Path
+) -> None:
+    raised = "Traceback (most recent call last):\n  File 'train.py', line 3\nValueError: bad batch"
+    script = (
+        f'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then echo "{raised}" >&2; : >"$RAISED"; exec sleep 600; fi; '
+        'until [ -e "$RAISED" ]; do sleep 0.02; done; echo "UnknownError: Horovod has been shut down." >&2; exit 1'
+    )
+    nodes = {"KIT_TEST_NODES": "gpu1 gpu2", "RAISED": str(tmp_path / "raised")}
+    failure = ranks(head, 2, script, env=nodes).ending["failure"]
+    assert (failure["rank"], failure["host"], failure["exit_code"], failure["signal"]) == (1, "gpu2", 1, "")
+    assert failure["lines"] == raised.splitlines()
+    head.nothing_left()
+
+
 def test_a_rank_that_a_signal_ends_and_that_only_spoke_on_stdout(head: Head) -> None:
     failure = ranks(head, 1, "echo last words; kill -SEGV $$").ending["failure"]
     assert (failure["exit_code"], failure["signal"], failure["lines"]) == (None, "SIGSEGV", ["last words"])
