@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from kit.errors import NotReadyError
+from kit.errors import InputError, NotReadyError
 from kit.events import HostFailed, Note, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.listing import stored_run
 from kit.model.blame import BlameResult
 from kit.model.run import RunRecord
 from kit.model.values import replace
-from kit.model.watch import Reading, Seen, SuspectReading
+from kit.model.watch import Seen, SuspectReading
 from kit.plan.blame.confirm import confirmed, doubtful
-from kit.plan.blame.intervals import watched
+from kit.plan.blame.intervals import over, watched
 from kit.plan.blame.judge import judge
+from kit.plan.timeline import joined
 from kit.remote.watch.watchers import Watchers
 
 # kit watches for this long, and for up to MOST_S if the steps are long.
@@ -25,6 +26,9 @@ START_S = 60.0
 EVERY_S = 1.0
 # The first second or so of readings has no length.
 _KEPT = 4096
+_OVER = "the run ended meanwhile, or starts its ranks again"
+
+Readings = Mapping[str, Sequence[SuspectReading]]
 
 
 def blame(context: Context, word: str | None, *, for_s: float | None = None) -> BlameResult:
@@ -33,15 +37,19 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
     Without `for_s`, kit watches for FOR_S, longer if the run ended too few steps to say anything, and twice as long
     before it names anybody who costs little. Raises NotReadyError for a run that does not run.
     """
-    record, _ = stored_run(context, word)
+    record, fields = stored_run(context, word)
     if record.state != "running":
         raise NotReadyError(
             f"run {record.id} does not run any more, and kit blame looks at ranks at work",
             hint="kit runs lists the runs; kit runs show has what is left of this one",
         )
     known = {host.name: host for host in context.inventory.hosts}
-    names = [place.node for place in record.places if place.node in known]
-    missing = [place.node for place in record.places if place.node not in known]
+    chosen = joined.hosts(record, fields)
+    names = [name for name in chosen if name in known]
+    missing = [name for name in chosen if name not in known]
+    if missing and not names:
+        text = f"no host of run {record.id} is in your hosts file: its ranks are on {', '.join(missing)}"
+        raise InputError(text, hint="use the hosts file of the deploy")
     if missing:
         text = f"not in your hosts file, and so not watched: {', '.join(missing)}"
         context.reporter.report(Warned(text=text, hint="use the hosts file of the deploy"))
@@ -50,14 +58,14 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
         seen.wait(_begun, START_S)
         start, last = time.monotonic(), for_s or FOR_S
         while True:
-            seen.wait(lambda _: False, max(0.0, start + last - time.monotonic()))
-            result = _judged(context, record, seen.history())
-            if for_s or result.verdict != "too-few-steps" or last >= MOST_S:
+            ended = seen.wait(lambda hosts: _over(hosts, seen), max(0.0, start + last - time.monotonic()))
+            result = _judged(context, record, _readings(seen))
+            if for_s or ended or result.verdict != "too-few-steps" or last >= MOST_S:
                 break
             last = min(MOST_S, last + FOR_S)
-        if not for_s and doubtful(result):
+        if not for_s and not ended and doubtful(result):
             result = _again(context, record, seen, result)
-        notes = _failed(context, seen.now())
+        notes = [*([_OVER] if _over(seen.now(), seen) else []), *_failed(context, seen.now())]
     return replace(result, notes=(*result.notes, *notes))
 
 
@@ -66,21 +74,31 @@ def _again(context: Context, record: RunRecord, seen: Watchers, first: BlameResu
     text = f"{first.culprit.host} costs the others little: looking again" if first.culprit else ""
     context.reporter.report(Note(text=text))
     before = {host: len(rows) for host, rows in seen.history().items()}
-    seen.wait(lambda _: False, max(FOR_S, first.seconds))
-    history = seen.history()
+    seen.wait(lambda hosts: _over(hosts, seen), max(FOR_S, first.seconds))
+    readings = _readings(seen)
     # The last reading of the first look begins the second one.
-    later = {host: rows[max(0, before.get(host, 0) - 1) :] for host, rows in history.items()}
-    return confirmed(first, _judged(context, record, later), _judged(context, record, history))
+    later = {host: rows[max(0, before.get(host, 0) - 1) :] for host, rows in readings.items()}
+    return confirmed(first, _judged(context, record, later), _judged(context, record, readings))
 
 
 def _begun(hosts: Sequence[Seen]) -> bool:
     return all(one.number >= 1 or one.error is not None for one in hosts)
 
 
-def _judged(context: Context, record: RunRecord, history: Mapping[str, Sequence[Reading]]) -> BlameResult:
-    readings = {
-        host: tuple(one for one in rows if isinstance(one, SuspectReading)) for host, rows in history.items()
-    }  # fmt: skip
+def _over(hosts: Sequence[Seen], seen: Watchers) -> bool:
+    """Return whether the run had ranks, and has none any more. `hosts` is what `seen` knows now."""
+    newest = (one.reading for one in hosts)
+    if any(isinstance(one, SuspectReading) and one.suspects.ranks for one in newest):
+        return False
+    return over(_readings(seen))
+
+
+def _readings(seen: Watchers) -> Readings:
+    history = seen.history()
+    return {host: tuple(one for one in rows if isinstance(one, SuspectReading)) for host, rows in history.items()}
+
+
+def _judged(context: Context, record: RunRecord, readings: Readings) -> BlameResult:
     slots = {host.name: host.slots for host in context.inventory.hosts}
     return judge(watched(record.id, record.places, readings, slots))
 

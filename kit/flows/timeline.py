@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,20 +69,20 @@ def timeline(context: Context, word: str | None, *, seconds: float, file: str | 
             raise refuse.nobody_counts(record)
         # A host may say anything about the size of the world.
         world = min(record.np, max(hello.size for hello in hellos.values()))
-        before = _each(talks, Talk.pings)
+        before = _clocks(talks)
         context.reporter.report(Phase(name="write", hosts=tuple(talks)))
         number = secrets.randbits(48) + 1
         most = min(MOST_BYTES, MOST_TOTAL // sum(len(hello.ranks) for hello in hellos.values()))
         begun = _each(talks, lambda talk: talk.begin(number, seconds, most))
         states = _wait(context, talks, seconds)
-        after = _each(talks, Talk.pings)
+        after = _clocks(talks)
         context.reporter.report(Phase(name="fetch", hosts=tuple(talks)))
         traces = _each(talks, lambda talk: _traces(context, talk, begun[talk.host.name]))
-    offsets = {name: clocks.clock_of([*before[name], *after[name]]) for name in talks}
     missed = _missed(world, most, states, traces)
     if fields.get("elastic"):
         missed = joined.missed(missed, _late(context, record, hosts))
-    return _written(record, traces, offsets, missed, here=here, file=file)
+    common = clocks.together(before, after, {name: tuple(by_rank.values()) for name, by_rank in traces.items()})
+    return _written(record, traces, common, missed, here=here, file=file)
 
 
 def _check_writable(here: Path, file: str | None) -> None:
@@ -147,6 +147,10 @@ def _each(talks: Talks, ask: Callable[[Talk], T]) -> Mapping[str, T]:
     return fanout.each(hosts, lambda host: ask(talks[host.name])).or_raise("kit timeline")
 
 
+def _clocks(talks: Talks) -> Mapping[str, Clock]:
+    return {name: clocks.clock_of(pings) for name, pings in _each(talks, Talk.pings).items()}
+
+
 def _wait(context: Context, talks: Talks, seconds: float) -> Mapping[int, int]:
     """Wait until each rank has written its timeline, or cannot. Return their states. Raises SlowError if none began."""
     start = time.monotonic()
@@ -205,16 +209,13 @@ def _missed(
 def _written(
     record: RunRecord,
     traces: Mapping[str, Mapping[int, Trace]],
-    offsets: Mapping[str, Clock],
+    common: Mapping[str, Clock],
     missed: Mapping[int, str],
     *,
     here: Path,
     file: str | None,
 ) -> TimelineResult:
-    """Merge the timelines, write the file, and return what it shows."""
-    import msgspec  # noqa: PLC0415  (as in kit.model.answer)
-
-    common = clocks.together(offsets, {name: tuple(by_rank.values()) for name, by_rank in traces.items()})
+    """Merge the timelines, write the file, and return what it shows. `common` has the clocks of the hosts."""
     ranks = sorted(
         (
             merge.RankTrace(rank=rank, host=name, trace=piece, offset_us=common[name].offset_us)
@@ -230,7 +231,7 @@ def _written(
         raise NotReadyError(f"no rank of run {record.id} has a timeline: rank {rank}: {why}", hint=hint)
     error = clocks.apart_us(common)
     content = merge.merged(ranks, run=record.id, clock_error_us=error, missed=missed)
-    path = _save(msgspec.json.encode(content), here, file or f"kit-timeline-{record.id}.json", replace=bool(file))
+    path = _save(content, here, file or f"kit-timeline-{record.id}.json", replace=bool(file))
     return TimelineResult(
         run=record.id,
         file=str(path),
@@ -242,13 +243,13 @@ def _written(
     )
 
 
-def _save(data: bytes, here: Path, name: str, *, replace: bool) -> Path:
+def _save(content: Iterable[bytes], here: Path, name: str, *, replace: bool) -> Path:
     """Write a file and return its path. Unless it may replace one, its name gets the first number that is free."""
     path, number = here / name, 1
     while True:
         try:
             with path.open("wb" if replace else "xb") as file:
-                file.write(data)
+                file.writelines(content)
         except FileExistsError:
             number += 1
             path = (here / name).with_stem(f"{Path(name).stem}-{number}")

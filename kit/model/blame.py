@@ -20,7 +20,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
 
     `tensors` counts those whose operation began. `wait_us` is the sum over them of the time between the rank's enqueue
     and that begin, which comes when all ranks have enqueued. `tail_us` is the part of it in which the rank waited for
-    the last tensor of a step.
+    the last tensor of a step. `pending` counts the tensors that wait for other ranks now.
     """
 
     tensors: int
@@ -30,6 +30,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
     opened_us: int = 0
     steps: int = 0
     tail_us: int = 0
+    pending: int = 0
 
 
 class RankShares(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kit.cli.text import blame as text
-from kit.errors import NotReadyError, StepError
+from kit.errors import InputError, NotReadyError, StepError
 from kit.events import HostFailed, Note, Warned
 from kit.flows import blame as flow
 from kit.flows.blame import blame
@@ -311,6 +311,45 @@ def test_hosts_that_you_do_not_have_are_left_out(
     blame(fleet.context(reporter), None, for_s=10)
     assert made.wanted["hosts"] == ["gpu1", "gpu2", "gpu3"]
     assert any("gpu9" in event.text for event in reporter.events if isinstance(event, Warned))
+
+
+def test_a_hosts_file_of_another_cluster_is_an_error(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watching(seen(None))
+    record, _ = vars(flow)["stored_run"](fleet.context(reporter), None)
+    far = (Place(node="gpu8", address="10.0.0.8", ranks=1), Place(node="gpu9", address="10.0.0.9", ranks=1))
+    monkeypatch.setattr(flow, "stored_run", lambda *_: (replace(record, places=far), {}))
+    with pytest.raises(InputError, match="its ranks are on gpu8, gpu9"):
+        blame(fleet.context(reporter), None, for_s=10)
+
+
+def test_a_host_that_an_elastic_run_has_lost_is_not_watched(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kit would wait for it for a minute."""
+    made = watching(seen(None))
+    record, _ = vars(flow)["stored_run"](fleet.context(reporter), None)
+    places = [{"node": place.node, "out": place.node == "gpu2"} for place in record.places]
+    monkeypatch.setattr(flow, "stored_run", lambda *_: (record, {"places": places}))
+    blame(fleet.context(reporter), None, for_s=10)
+    assert made.wanted["hosts"] == ["gpu1", "gpu3"]
+    assert not reporter.warnings
+
+
+@pytest.mark.parametrize("for_s", [None, 30.0])
+def test_the_end_of_a_run_ends_the_watching(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], for_s: float | None
+) -> None:
+    history = seen(BURNED)
+    made = watching(
+        replace(history, hosts={host: (*row, replace(row[-1], ranks=())) for host, row in history.hosts.items()})
+    )
+    result = blame(fleet.context(reporter), None, for_s=for_s)
+    assert result.culprit is not None
+    assert (result.culprit.host, result.culprit.reason) == ("gpu2", "busy-core")
+    assert len(made.waits) == 2
+    assert "Note: the run ended meanwhile" in text.text(result)
 
 
 def test_json_has_all_that_the_text_has(fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]) -> None:

@@ -35,7 +35,8 @@ def content() -> dict[str, Any]:
     for rank in range(RANKS):
         data = horovod.written(1_795_472_731_087_651, operations(rank))
         ranks.append(RankTrace(rank=rank, host=f"gpu{rank // 2 + 1}", trace=trace.read(data), offset_us=150.0 * rank))
-    return merged(ranks, run="20261121-101500-3fa2", clock_error_us=12.0)
+    content: dict[str, Any] = json.loads(b"".join(merged(ranks, run="20261121-101500-3fa2", clock_error_us=12.0)))
+    return content
 
 
 @pytest.fixture(scope="module")

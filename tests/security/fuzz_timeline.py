@@ -8,8 +8,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-import msgspec
-
 from kit.model.answer import answer_of
 from kit.plan.timeline import clocks, merge, trace
 from kit.remote.ssh.transport import Live, LiveTransport
@@ -80,10 +78,10 @@ def _file(data: bytes) -> None:
     with answer_of("gpu1", "the timeline of a rank"):
         piece = trace.read(data)
     pinged = {"gpu1": clocks.clock_of([(0, 5, 9)]), "gpu2": clocks.clock_of([(0, 9, 9)])}
-    found = clocks.together(pinged, {"gpu1": [piece], "gpu2": [piece]})
+    found = clocks.together(pinged, pinged, {"gpu1": [piece], "gpu2": [piece]})
     ranks = [
         merge.RankTrace(rank=rank, host=name, trace=piece, offset_us=clock.offset_us)
         for rank, (name, clock) in enumerate(found.items())
     ]
     merge.rank_times(ranks)
-    msgspec.json.encode(merge.merged(ranks, run="a-run", clock_error_us=1.0))
+    b"".join(merge.merged(ranks, run="a-run", clock_error_us=1.0))

@@ -16,6 +16,7 @@ from kitrun import (
     limits,
     metrics,
     nodes,
+    origin,
     procs,
     rendezvous,
     roles,
@@ -292,8 +293,10 @@ class Attempt:
         self.note("hang", why=why, ranks=ranks)
 
     def _hosts_of_ranks(self) -> Dict[int, str]:
-        """Return the host of each rank."""
-        return {rank: self.launch.host_of(rank) for rank in range(self.launch.ranks)}
+        """Return the host of each rank. A rank says its own: torchrun numbers hosts in another order than mpirun."""
+        known = {node.name for node in self.nodes}
+        up = {rank: host for rank, host in self.output.up.items() if host in known}
+        return {rank: up.get(rank) or self.launch.host_of(rank) for rank in range(self.launch.ranks)}
 
     def _numbered(self, answers: Mapping[str, Any]) -> List[Dict[str, Any]]:
         """Return what ranks are doing, from what each host answered, with their hosts and numbers."""
@@ -411,11 +414,17 @@ class Attempt:
             lost=tuple(node.name for node in self.lost),
             silent=tuple(silent) if self._cleaned else (),
         )
-        if self.launch.torchrun or self.launch.elastic:
-            # mpirun's numbers are those of torchruns, and an elastic run has no mpirun.
+        if self.launch.elastic:
+            # It has no mpirun, and goes on without ranks that fail.
             return outcome
-        hosts = {rank: self.launch.host_of(rank) for rank in range(self.launch.ranks)}
-        return outcome._replace(first=decide.first_end(outcome, hosts, self.output.ended))
+        first, output = outcome.first, self.output
+        if not self.launch.torchrun:
+            # With torchrun, mpirun's numbers are those of torchruns.
+            hosts = {rank: self.launch.host_of(rank) for rank in range(self.launch.ranks)}
+            first = decide.first_end(outcome, hosts, output.ended)
+        if first is not None and outcome.stop is None:
+            first = origin.origin(first, output.up, output.ended, output.wrote, output.last_lines)
+        return outcome._replace(first=first)
 
     def lost_hosts(self) -> List[str]:
         return decide.lost_hosts(self.outcome, self.launch.places, self.launch.head)

@@ -233,15 +233,15 @@ def first_end(outcome: Outcome, hosts: Mapping[int, str], ended: Mapping[int, Ra
         if rank in hosts and rank not in ended:
             return RankEnd(rank, hosts[rank], 0 if is_signal else number, number if is_signal else 0, False)
         end = ended.get(rank)
-        if end and (end.code or end.signal) and not _is_terminated(end) and _is_terminated(outcome.first):
+        if end and (end.code or end.signal) and not is_terminated(end) and is_terminated(outcome.first):
             return end
-    doubtful = NAMELESS in text if outcome.first is None else _is_terminated(outcome.first)
+    doubtful = NAMELESS in text if outcome.first is None else is_terminated(outcome.first)
     if not doubtful or outcome.signal or outcome.code in (0, STOPPED):
         return outcome.first
     return next((end for end in ended.values() if _code(end) == outcome.code), None) or _nameless(outcome.code)
 
 
-def _is_terminated(end: Optional[RankEnd]) -> bool:
+def is_terminated(end: Optional[RankEnd]) -> bool:
     """Return whether the rank ended as mpirun ends ranks: by SIGTERM, or with the exit code of a shell that got it."""
     return end is not None and _code(end) == STOPPED
 

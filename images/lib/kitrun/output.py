@@ -40,7 +40,10 @@ class Output:
         self.spoke = time.monotonic()
         # Nobody has stopped the run yet: what fails now is a failure, and not a consequence.
         self.undisturbed = True
+        # The order in which ranks wrote their last lines of standard error.
+        self.wrote: Dict[int, int] = {}
         self._tails: Dict[Tuple[bytes, str], bytes] = {}
+        self._errors = 0
         self._splitter = frames.Splitter()
         self._plain = b""
 
@@ -74,6 +77,9 @@ class Output:
         if kind in "oe":
             self.spoke = time.monotonic()
             self._keep_tail((rank, kind), body)
+            if kind == "e":
+                self._errors += 1
+                self.wrote[int(rank)] = self._errors
         elif kind == "l":
             self.spoke = time.monotonic()
             return b""
@@ -89,6 +95,10 @@ class Output:
         self._tails[key] = (lines + newline + frames.state(last))[-TAIL:]
 
     def _rank_up(self, rank: int, host: str) -> None:
+        if rank in self.up:
+            # What it wrote before torchrun has restarted it explains no later failure.
+            for kind in "oe":
+                self._tails.pop((str(rank).encode(), kind), None)
         self.up[rank] = host
         # torchrun has restarted it: its earlier end is no failure of the run any more.
         if self.ended.pop(rank, None) is not None and self.first is not None and self.first.rank == rank:

@@ -58,17 +58,28 @@ def speakers(all_ranks: Dict[int, int]) -> Dict[int, int]:
     similar program, it is the first process below it that writes its stack on a signal.
     """
     # A process that has ended meanwhile has no parent, and does not count.
-    first = {
-        pid: rank
-        for pid, rank in all_ranks.items()
-        if procs.parent(pid) not in all_ranks and procs.state(pid) not in ("", "X", "Z")
-    }
-    for pid, rank in sorted(first.items()):
-        below = (other for other, whose in all_ranks.items() if whose == rank and other != pid)
-        candidates = sorted(other for other in below if listens(other))
+    alive = [pid for pid in all_ranks if procs.state(pid) not in ("", "X", "Z")]
+    top = {pid: top_of(pid, all_ranks) for pid in alive}
+    tops = sorted(set(top.values()), key=lambda pid: (not procs.is_relay(procs.parent(pid)), pid))
+    first = {}  # type: Dict[int, int]
+    for pid in tops:
+        # What a rank left in the background may have lost its parent. The rank itself is below its relay.
+        first.setdefault(all_ranks[pid], pid)
+    for rank, pid in first.items():
+        candidates = sorted(other for other in alive if top[other] == pid and other != pid and listens(other))
         if candidates and not listens(pid):
-            first[candidates[0]] = first.pop(pid)
-    return first
+            first[rank] = candidates[0]
+    return {pid: rank for rank, pid in first.items()}
+
+
+def top_of(pid: int, all_ranks: Dict[int, int]) -> int:
+    """Return the process above this one, or itself, whose parent is none of the ranks' processes."""
+    for _ in range(procs.DEEPEST):
+        above = procs.parent(pid)
+        if above not in all_ranks:
+            break
+        pid = above
+    return pid
 
 
 def listens(pid: int) -> bool:

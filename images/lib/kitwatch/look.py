@@ -86,6 +86,7 @@ class Closely:
             pids = members.get(rank["rank"]) if rank["run"] == run else None
             if pids:
                 members[rank["rank"]] = [rank["pid"]] + [pid for pid in pids if pid != rank["pid"]]
+                rank["rank"] = self._suspects.number(rank["rank"])
         self._suspects.follow(members)
         return reading
 

@@ -68,22 +68,24 @@ def read(folder: str) -> Dict[int, Dict[str, int]]:
     tensors wait for other ranks now, the last one since "enqueued_ns". Two looks give rates. Counters start again when
     "opened_ns" differs.
     """
+    return {file.rank: counters(file) for file in files(folder).values()}
+
+
+def counters(file: File) -> Dict[str, int]:
+    """Return the counters of one rank, by the names of `read`."""
     return {
-        file.rank: {
-            "count": file.operations,
-            "tensors": file.tensors,
-            "wait_ns": file.wait_ns,
-            "op_ns": file.operation_ns,
-            "bytes": file.bytes,
-            "tail_ns": file.tail_ns,
-            "steps": file.steps,
-            "last_ns": file.last_ns,
-            "pending": max(0, file.enqueued - file.tensors),
-            "enqueued_ns": file.enqueued_ns,
-            "opened_ns": file.opened_ns,
-            "size": file.size,
-        }
-        for file in files(folder).values()
+        "count": file.operations,
+        "tensors": file.tensors,
+        "wait_ns": file.wait_ns,
+        "op_ns": file.operation_ns,
+        "bytes": file.bytes,
+        "tail_ns": file.tail_ns,
+        "steps": file.steps,
+        "last_ns": file.last_ns,
+        "pending": max(0, file.enqueued - file.tensors),
+        "enqueued_ns": file.enqueued_ns,
+        "opened_ns": file.opened_ns,
+        "size": file.size,
     }
 
 

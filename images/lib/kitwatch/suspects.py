@@ -3,6 +3,9 @@
 The kernel counts for each thread how long it ran, and how long it was ready without a core. A rank in which no thread
 did either was asleep: it waited for other ranks, for a disk or for data. Horovod's own thread does not count, because
 it asks the other ranks without an end.
+
+The environment of a process has the rank's number at its start. A reset of an elastic run gives ranks other numbers,
+which only Horovod knows.
 """
 
 import time
@@ -55,6 +58,10 @@ class Suspects:
         self._awake: Set[Tuple[int, str]] = set()
         self._workers: Dict[int, float] = {}
         self._horovod: Dict[Tuple[int, str], bool] = {}
+        # By the number at the start of a rank: its process that uses Horovod, and its number now.
+        self._numbers: Dict[int, Tuple[int, int]] = {}
+        # The numbers of processes in their container.
+        self._inner: Dict[int, int] = {}
         self._at: Optional[float] = None
 
     def follow(self, members: Dict[int, List[int]]) -> None:
@@ -64,6 +71,13 @@ class Suspects:
         self._threads = {key: value for key, value in self._threads.items() if key[0] in alive}
         self._awake = {key for key in self._awake if key[0] in alive}
         self._horovod = {key: value for key, value in self._horovod.items() if key[0] in alive}
+        self._inner = {pid: inner for pid, inner in self._inner.items() if pid in alive}
+        # Between two worlds, Horovod has no file: the rank keeps its number.
+        self._numbers = {rank: now for rank, now in self._numbers.items() if now[0] in members.get(rank, ())}
+
+    def number(self, rank: int) -> int:
+        """Return the present number of a rank, from that of its start."""
+        return self._numbers[rank][1] if rank in self._numbers else rank
 
     def sample(self) -> None:
         """Look once, and add what happened since the look before."""
@@ -129,34 +143,62 @@ class Suspects:
 
     def take(self) -> Dict[str, Any]:
         """Return what happened since the last `take`, and what Horovod counts: {"ranks": […], "peers": […]}."""
-        ranks = []
-        counted = self._counted()
-        for rank, pids in sorted(self._members.items()):
+        ranks: List[Dict[str, Any]] = []
+        files_by_rank = self._files()
+        for rank, pids in self._members.items():
             sums = self._sums.pop(rank, Sums())
             part = sums.looked or 1.0
+            file = files_by_rank.get(rank)
             ranks.append(
                 {
-                    "rank": rank,
+                    "rank": self.number(rank),
                     "looked": round(sums.looked, 3),
                     "cpu": round(sums.ran / part, 4),
                     "delay": round(sums.waited / part, 4),
                     "disk": round(sums.disk / part, 4),
                     "asleep": round(sums.asleep / part, 4),
                     "workers": round(self._worked(rank, pids) / part, 4),
-                    "readiness": counted.get(rank),
+                    "readiness": shortened(readiness.counters(file)) if file else None,
                 }
             )
+        ranks.sort(key=lambda one: one["rank"])
         return {"ranks": ranks, "peers": self._peers.look()}
 
-    def _counted(self) -> Dict[int, Dict[str, int]]:
-        """Return the counters of Horovod by rank. The files are in memory of the ranks' container."""
-        rank_counters: Dict[int, Dict[str, int]] = {}
+    def _files(self) -> Dict[int, readiness.File]:
+        """Return what Horovod counts by the number at the start of a rank, and learn the present numbers."""
+        by_start: Dict[int, readiness.File] = {}
+        by_pid: Dict[int, readiness.File] = {}
         for rank, pids in self._members.items():
-            # Ranks on one host mostly share a container, and one look shows them all.
-            if rank not in rank_counters and pids:
-                counted = readiness.read("%s/%d/root%s" % (files.PROC, pids[0], readiness.folder_of(self.run)))
-                rank_counters.update((number, shortened(counters)) for number, counters in counted.items())
-        return rank_counters
+            if not pids:
+                continue
+            file = self._file(rank, pids, by_pid)
+            if file is None:
+                # Ranks on one host mostly share a container, and one look shows them all.
+                path = "%s/%d/root%s" % (files.PROC, pids[0], readiness.folder_of(self.run))
+                by_pid.update((one.pid, one) for one in readiness.files(path).values())
+                file = self._file(rank, pids, by_pid)
+            if file is not None:
+                by_start[rank] = file
+        return by_start
+
+    def _file(self, rank: int, pids: List[int], by_pid: Dict[int, readiness.File]) -> Optional[readiness.File]:
+        """Return the file of a rank, which one of its processes has made."""
+        for pid in pids if by_pid else ():
+            file = by_pid.get(self._inner_of(pid))
+            if file is not None:
+                self._numbers[rank] = (pid, file.rank)
+                return file
+        if not self._inner_of(pids[0]):
+            return next((file for file in by_pid.values() if file.rank == rank), None)
+        return None
+
+    def _inner_of(self, pid: int) -> int:
+        """Return the number of a process in its container, or 0: kernels before 4.1 do not say it."""
+        if pid not in self._inner:
+            lines = files.lines("%s/%d/status" % (files.PROC, pid))
+            words = next((line.split() for line in lines if line.startswith("NSpid:")), [])
+            self._inner[pid] = int(words[-1]) if len(words) > 1 else 0
+        return self._inner[pid]
 
     def _worked(self, rank: int, pids: List[int]) -> float:
         """Return the seconds that the children of a rank ran since the last look."""
@@ -171,6 +213,6 @@ class Suspects:
 
 def shortened(counters: Dict[str, int]) -> Dict[str, int]:
     """Return what kit needs of a rank's counters. In microseconds: a number of JSON has 53 bits."""
-    short = {name: counters[name] for name in ("tensors", "bytes", "steps")}
+    short = {name: counters[name] for name in ("tensors", "bytes", "steps", "pending")}
     short.update((name + "_us", counters[name + "_ns"] // 1000) for name in ("wait", "op", "tail", "opened"))
     return short

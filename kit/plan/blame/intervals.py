@@ -23,21 +23,34 @@ def watched(
     `slots` has the slots of each host, None for as many as it has GPUs, for runs that do not say how many it had.
     """
     counts = {host: max((len(row.gpus or ()) for row in rows), default=0) for host, rows in readings.items()}
+    ranks = {host: _ranks(rows) for host, rows in readings.items()}
     hosts = {host: tuple(_intervals(run, rows)) for host, rows in readings.items() if len(rows) > 1}
     return blame.Watched(
         run=run,
         hosts=hosts,
         addresses={place.node: place.address for place in places},
-        gpus=gpus_of(places, counts, slots),
+        gpus=gpus_of(places, counts, slots, ranks),
     )
 
 
-def gpus_of(
-    places: Iterable[Place], counts: Mapping[str, int], slots: Mapping[str, int | None]
-) -> dict[int, tuple[int, ...]]:
-    """Return the GPUs of each rank: those of its slots. mpirun places ranks in blocks.
+def over(readings: Mapping[str, Sequence[watch.SuspectReading]]) -> bool:
+    """Return whether the run had ranks, and has none any more."""
+    rows = [row for row in readings.values() if row]
+    gone = not any(row[-1].suspects.ranks for row in rows)
+    return gone and any(one.suspects.ranks for row in rows for one in row)
 
-    `counts` has the number of GPUs of each host, and `slots` is that of `watched`.
+
+def gpus_of(
+    places: Iterable[Place],
+    counts: Mapping[str, int],
+    slots: Mapping[str, int | None],
+    ranks: Mapping[str, Sequence[int]],
+) -> dict[int, tuple[int, ...]]:
+    """Return the GPUs of each rank: those of its slots.
+
+    `counts` has the number of GPUs of each host, `slots` is that of `watched`, and `ranks` are those that were seen on
+    a host. mpirun numbers the hosts in their order; torchrun does so by their addresses, and a reset of an elastic run
+    in any order.
     """
     numbers: dict[int, tuple[int, ...]] = {}
     first = 0
@@ -47,12 +60,22 @@ def gpus_of(
         total = place.of or slots.get(place.node) or max(gpus, 1)
         node = Node(name=place.node, address=place.address, slots=total, gpus=gpus)
         share = len(place.slots) // place.ranks if place.ranks else 0
-        for i in range(place.ranks):
-            # Ranks that share slots may use any of them.
-            own = place.slots[i * share : (i + 1) * share] if share else place.slots
-            numbers[first + i] = of_slots(node, own)
+        # Ranks that share slots may use any of them.
+        own = [place.slots[i * share : (i + 1) * share] if share else place.slots for i in range(place.ranks)]
+        gpus_of_ranks = [of_slots(node, held) for held in own]
+        seen = sorted(set(ranks.get(place.node, ())))
+        if len(seen) == place.ranks:
+            numbers.update(zip(seen, gpus_of_ranks, strict=True))
+        else:
+            # Some are missing, and nobody knows which. These are mpirun's numbers.
+            numbers = {**dict(enumerate(gpus_of_ranks, start=first)), **numbers}
         first += place.ranks
     return numbers
+
+
+def _ranks(rows: Sequence[watch.SuspectReading]) -> tuple[int, ...]:
+    """Return the ranks in the last reading that has any: the run may have ended since."""
+    return next((tuple(one.rank for one in row.suspects.ranks) for row in reversed(rows) if row.suspects.ranks), ())
 
 
 def _intervals(run: str, rows: Sequence[watch.SuspectReading]) -> Iterable[blame.HostInterval]:

@@ -13,10 +13,12 @@ from kit.plan.blame.lateness import LEAST_SHARE, Late, late, needed
 from kit.plan.blame.links import SlowLink, slow_link
 from kit.plan.blame.reasons import cause
 from kit.plan.blame.samples import Sample, Totals, samples, totals
+from kit.plan.blame.steady import steady
 
 
 def judge(watched: Watched) -> BlameResult:
     """Return who slows the run. Of a late rank and a slow link, the one that costs more is named."""
+    watched = steady(watched)
     parts = samples(watched)
     whole = totals(watched)
     hosts = {r.rank: name for name, row in watched.hosts.items() for one in row for r in one.ranks}
@@ -25,14 +27,10 @@ def judge(watched: Watched) -> BlameResult:
         return _result(watched, "nobody", _ALONE if hosts else _NO_RANK, rows=rows)
     if whole is None:
         return _of_hosts(watched, rows)
-    if len(parts) < needed(len(set(hosts.values())), len(hosts)):
-        return _result(
-            watched,
-            "too-few-steps",
-            _few(len(parts), needed(len(set(hosts.values())), len(hosts)), whole),
-            whole=whole,
-            rows=rows,
-        )
+    least = needed(len(set(hosts.values())), len(hosts))
+    if len(parts) < least:
+        why = _few(len(parts), least, whole) if whole.tensors else _hangs(watched, whole, hosts)
+        return _result(watched, "too-few-steps", why, whole=whole, rows=rows)
     behind, link = late(parts, hosts), slow_link(watched, parts)
     if link is not None and (behind is None or link.share > behind.share):
         culprit = _of_link(watched, link, parts, whole, hosts)
@@ -45,6 +43,8 @@ def judge(watched: Watched) -> BlameResult:
 
 _UNSEEN = "the ranks do not count with kit's Horovod, so kit cannot see which one is late, and compared hosts alone"
 _ALONE = "the run has one rank, which waits for nobody"
+# Ranks in a sentence.
+_MOST_NAMED = 4
 _NO_RANK = "no rank of the run was seen on its hosts"
 
 
@@ -61,6 +61,18 @@ def _of_hosts(watched: Watched, rows: tuple[RankRow, ...]) -> BlameResult:
 
 def _few(count: int, least: int, whole: Totals) -> str:
     return f"the ranks ended steps together in {count} of the samples of {whole.seconds:.0f} s, and kit needs {least}"
+
+
+def _hangs(watched: Watched, whole: Totals, hosts: Mapping[int, str]) -> str:
+    """Return why there is no step at all. Who hangs is a rank that has given no tensor while others wait for theirs."""
+    last = {r.rank: r.readiness for row in watched.hosts.values() for r in row[-1].ranks if r.readiness is not None}
+    missing = [rank for rank, counted in sorted(last.items()) if not counted.pending]
+    text = f"no tensor was summed in {whole.seconds:.0f} s, so the run hangs or its steps take longer"
+    if not missing or len(missing) == len(last):
+        return text
+    names = [f"rank {rank} on {hosts[rank]}" for rank in missing[:_MOST_NAMED]]
+    more = f" and {len(missing) - len(names)} more" if len(missing) > len(names) else ""
+    return f"{text}. The other ranks wait for {', '.join(names)}{more}"
 
 
 def _balanced(parts: Sequence[Sample]) -> str:

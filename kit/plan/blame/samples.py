@@ -1,4 +1,7 @@
-"""Turns what Horovod counts in each rank into samples: how long each rank waited in the same part of the run. Pure."""
+"""Turns what Horovod counts in each rank into samples: how long each rank waited in the same part of the run. Pure.
+
+The ranks must be the same all the time (kit.plan.blame.steady).
+"""
 
 from __future__ import annotations
 
@@ -41,16 +44,11 @@ def samples(watched: Watched) -> tuple[Sample, ...]:
     if not looks:
         return ()
     result: list[Sample] = []
-    # A rank that ends meanwhile cannot be compared.
-    ranks = set.intersection(*(set(look) for _, look in looks))
     first, seconds = looks[0][1], 0.0
     for length, look in looks[1:]:
         seconds += length
-        if any(first[rank].opened_us != look[rank].opened_us for rank in ranks):
-            # Horovod began again, and with it all counters.
-            first, seconds = look, 0.0
-        if ranks and all(_progress(first[rank], look[rank]) for rank in ranks):
-            result.append(_sample(seconds, {rank: (first[rank], look[rank]) for rank in sorted(ranks)}))
+        if first and all(_progress(first[rank], look[rank]) for rank in first):
+            result.append(_sample(seconds, {rank: (first[rank], look[rank]) for rank in sorted(first)}))
             first, seconds = look, 0.0
     return tuple(result)
 
@@ -58,16 +56,13 @@ def samples(watched: Watched) -> tuple[Sample, ...]:
 def totals(watched: Watched) -> Totals | None:
     """Return what the mean rank did in the whole time, or None without two looks at one."""
     looks = _looks(watched)
-    ranks = set.intersection(*(set(look) for _, look in looks)) if looks else set()
     seconds = sum(length for length, _ in looks[1:])
-    if not ranks or seconds <= 0:
+    if seconds <= 0 or not looks[0][1]:
         return None
     first, last = looks[0][1], looks[-1][1]
-    if any(first[rank].opened_us != last[rank].opened_us for rank in ranks):
-        return None
 
     def rate(of: Callable[[Readiness], int]) -> float:
-        return sum(of(last[rank]) - of(first[rank]) for rank in ranks) / len(ranks) / seconds
+        return sum(of(last[rank]) - of(first[rank]) for rank in first) / len(first) / seconds
 
     steps = rate(lambda one: one.steps)
     return Totals(
@@ -79,20 +74,14 @@ def totals(watched: Watched) -> Totals | None:
 
 
 def _looks(watched: Watched) -> list[tuple[float, _Look]]:
-    """Return the seconds since the look before, and all ranks' counters. Hosts look at about the same times.
-
-    It begins with the first look that has all ranks of the last one: some begin later than others.
-    """
-    looks = [
+    """Return the seconds since the look before, and all ranks' counters. Hosts look at about the same times."""
+    return [
         (
             _mean_seconds(row),
             {one.rank: one.readiness for interval in row for one in interval.ranks if one.readiness is not None},
         )
         for row in zip(*watched.hosts.values(), strict=False)
     ]
-    while looks and not looks[0][1].keys() >= looks[-1][1].keys():
-        looks.pop(0)
-    return looks
 
 
 def _mean_seconds(row: tuple[HostInterval, ...]) -> float:

@@ -35,18 +35,22 @@ class RankTrace(Struct, frozen=True, kw_only=True):
 
 def merged(
     ranks: Sequence[RankTrace], *, run: str, clock_error_us: float, missed: Mapping[int, str] | None = None
-) -> dict[str, Any]:
-    """Return the content of the file. Its µs count from the first slice of any rank.
+) -> Iterator[bytes]:
+    """Yield the file in pieces. Its µs count from the first slice of any rank.
 
-    `missed` says by rank why it is missing or shorter.
+    `missed` says by rank why it is missing or shorter. Only the events of one rank are in memory at a time: those of
+    all may take gigabytes.
     """
+    import msgspec  # noqa: PLC0415  (as in kit.model.answer)
+
     first = _span(ranks)[0]
     # Perfetto may take threads of two processes that have the same number as one, and a thread that has the number of a
     # process as its main thread.
     numbers = count(max((rank.rank for rank in ranks), default=0) + 1)
-    events = [event for rank in ranks for event in _events(rank, first, numbers)]
-    return {
-        "traceEvents": events,
+    yield b'{"traceEvents":['
+    for at, rank in enumerate(ranks):
+        yield (b"," if at else b"") + msgspec.json.encode(list(_events(rank, first, numbers)))[1:-1]
+    rest = {
         "displayTimeUnit": "ms",
         "otherData": {
             "run": run,
@@ -55,6 +59,7 @@ def merged(
             **{f"rank {rank}": why for rank, why in sorted((missed or {}).items())},
         },
     }
+    yield b"]," + msgspec.json.encode(rest)[1:]
 
 
 def seconds(ranks: Sequence[RankTrace]) -> float:

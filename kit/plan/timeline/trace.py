@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from msgspec import Struct, field
@@ -39,6 +40,8 @@ def read(data: bytes) -> Trace:
     open_: dict[int, list[_Event]] = {}
     epoch = 0
     slices: list[Slice] = []
+    # A file has few names and shapes, each very often.
+    shown, shapes = cache(_name), dict[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]()
     for event in events:
         within(event.ts, -MOST, MOST, "a moment")
         match event.ph:
@@ -49,14 +52,15 @@ def read(data: bytes) -> Trace:
                 open_.setdefault(event.pid, []).append(event)
             case "E" if begun := open_.get(event.pid):
                 begin = begun.pop()
+                args = tuple((shown(key), shown(str(value))) for key, value in sorted(event.args.items())[:8])
                 slices.append(
                     Slice(
                         tensor=names.get(event.pid, "?"),
-                        name=_name(begin.name),
+                        name=shown(begin.name),
                         start=begin.ts,
                         end=max(begin.ts, event.ts),
                         depth=len(begun),
-                        args=tuple((key, _name(value)) for key, value in sorted(event.args.items())[:8]),
+                        args=shapes.setdefault(args, args),
                     )
                 )
     if not epoch:

@@ -118,6 +118,20 @@ def test_one_that_is_stopped_does_not_hold_the_others_up(run: str, rank: Rank) -
     assert "in at_the_top" in second["stack"]
 
 
+# A shell that leaves a process behind, which is then nobody's child, and runs Python in its place or below it.
+MONITOR = f"{START}import time; time.sleep(600)"
+BEHIND = '(exec "$0" -IS -c "$1" >/dev/null &); '
+
+
+@pytest.mark.parametrize("script", [BEHIND + 'exec "$0" -IS -c "$2"', BEHIND + '"$0" -IS -c "$2"; true'])
+def test_what_a_rank_left_in_the_background_is_not_the_rank(run: str, rank: Rank, script: str) -> None:
+    shell = rank(0, WAITING, argv=("sh", "-c", script, sys.executable, MONITOR))
+    until(lambda: len([pid for pid in procs.ranks(run) if stacks.listens(pid)]) == 2)
+    (report,) = stacks.of_ranks(run)
+    assert "in at_the_top" in report["stack"]
+    assert shell.pid in (report["pid"], procs.parent(report["pid"]))
+
+
 @pytest.mark.parametrize("missing", ["KIT_RUN", "OMPI_COMM_WORLD_RANK"])
 def test_a_python_that_is_no_rank_does_nothing(missing: str) -> None:
     env = {**os.environ, "KIT_RUN": "r", "OMPI_COMM_WORLD_RANK": "0"}

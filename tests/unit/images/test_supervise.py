@@ -71,6 +71,21 @@ def test_the_first_failure_is_reported_and_not_its_aftermath(head: Head) -> None
     head.nothing_left()
 
 
+def test_a_rank_of_horovod_with_an_exception_is_the_failure_although_others_end_before_it(
+    head: Head, tmp_path: Path
+) -> None:
+    raised = "Traceback (most recent call last):\n  File 'train.py', line 3\nValueError: bad batch"
+    script = (
+        f'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then echo "{raised}" >&2; : >"$RAISED"; exec sleep 600; fi; '
+        'until [ -e "$RAISED" ]; do sleep 0.02; done; echo "UnknownError: Horovod has been shut down." >&2; exit 1'
+    )
+    nodes = {"KIT_TEST_NODES": "gpu1 gpu2", "RAISED": str(tmp_path / "raised")}
+    failure = ranks(head, 2, script, env=nodes).ending["failure"]
+    assert (failure["rank"], failure["host"], failure["exit_code"], failure["signal"]) == (1, "gpu2", 1, "")
+    assert failure["lines"] == raised.splitlines()
+    head.nothing_left()
+
+
 def test_a_rank_that_a_signal_ends_and_that_only_spoke_on_stdout(head: Head) -> None:
     failure = ranks(head, 1, "echo last words; kill -SEGV $$").ending["failure"]
     assert (failure["exit_code"], failure["signal"], failure["lines"]) == (None, "SIGSEGV", ["last words"])
@@ -354,6 +369,26 @@ def test_a_limit_reports_what_ranks_do_and_ends_the_run(
     head.nothing_left()
 
 
+def test_a_report_names_the_host_on_which_a_rank_of_torchrun_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun gives the first numbers to 10.0.0.10, and not to 10.0.0.9, whose node does not answer."""
+    monkeypatch.setattr(attempt.nodes, "ask", lambda *_: {"gpu10": [{"rank": 0, "pid": 7, "state": "S", "stack": ""}]})
+    log: list[bytes] = []
+    run = object.__new__(attempt.Attempt)
+    run.guarded, run.nodes = True, [SimpleNamespace(name="gpu9"), SimpleNamespace(name="gpu10")]
+    up = {0: "gpu10", 1: "gpu9", 2: "\x1b[2J"}
+    run.output = SimpleNamespace(up=up, ended=(), last_lines=lambda _: [])
+    run.launch = SimpleNamespace(ranks=3, host_of=lambda rank: ("gpu9", "gpu10", "gpu9")[rank], role_of=lambda _: "")
+    run.log = SimpleNamespace(write=log.append)
+    run._report("stalled")
+    (entry,) = RunLog().feed(log[0])
+    assert [(one["rank"], one["host"], one.get("pid")) for one in entry.fields["ranks"]] == [
+        (0, "gpu10", 7),
+        (1, "gpu9", None),
+        # A rank may report any name.
+        (2, "gpu9", None),
+    ]
+
+
 def test_a_report_about_many_ranks_is_one_that_kit_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main thread is the last one, and its innermost call comes first."""
     other = 'Thread 0x00007f (most recent call first):\n  File "/\u00e4/queue.py", line 171 in get\n\n'
@@ -366,7 +401,7 @@ def test_a_report_about_many_ranks_is_one_that_kit_reads(monkeypatch: pytest.Mon
     run.guarded, run.nodes, run.output = (
         True,
         [],
-        SimpleNamespace(up=range(count), ended=(), last_lines=lambda _: ["\0" * 8192]),
+        SimpleNamespace(up=dict.fromkeys(range(count), "gpu1"), ended=(), last_lines=lambda _: ["\0" * 8192]),
     )
     run.launch = SimpleNamespace(ranks=count, host_of=lambda _: "gpu1", role_of=lambda _: "")
     run.log = SimpleNamespace(write=log.append)

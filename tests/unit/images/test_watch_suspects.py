@@ -13,16 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.fakes import launcher
+from tests.fakes.horovod import counters
 from tests.fuse import mountable
 
 __all__ = ["mountable"]
 
 suspects = launcher.load("kitwatch.suspects")
+look = launcher.load("kitwatch.look")
 connections = launcher.load("kitwatch.connections")
 
 # A thread that computes without an end, and says so.
@@ -178,6 +181,68 @@ def test_a_process_that_has_ended_is_asleep() -> None:
     assert looked([gone], rounds=1)["cpu"] == 0.0
 
 
+RUN = "20261121-101500-3fa2"
+
+
+@pytest.fixture
+def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which Horovod counts."""
+    monkeypatch.setattr(suspects.readiness, "folder_of", lambda _run: str(tmp_path))
+    return tmp_path
+
+
+def count(folder: Path, rank: int, pid: int, tensors: int) -> Path:
+    path = folder / f"{rank}.{pid}"
+    path.write_bytes(counters(rank, pid=pid, size=4, opened=1, tensors=tensors))
+    return path
+
+
+def test_a_rank_has_the_number_that_the_last_reset_of_an_elastic_run_gave_it(counting: Path) -> None:
+    """The environment has the numbers of the start: 2 and 3. They are 0 and 1 since other ranks ended."""
+    with process(ASLEEP) as first, process(ASLEEP) as second, process(ASLEEP) as shell:
+        members = {2: [shell, first], 3: [second]}
+        closely = look.Closely(RUN, SimpleNamespace(members=lambda _run: dict(members)))
+
+        def read() -> tuple[dict[int, int | None], dict[int, int]]:
+            """Return the tensors and the main process of each rank, by its number."""
+            there = [{"run": RUN, "rank": rank, "pid": pids[0]} for rank, pids in members.items()]
+            reading = closely.add({"ranks": [*there, {"run": "another", "rank": 2, "pid": 1}]})
+            tensors = {one["rank"]: (one["readiness"] or {}).get("tensors") for one in reading["suspects"]["ranks"]}
+            return tensors, {one["rank"]: one["pid"] for one in reading["ranks"] if one["run"] == RUN}
+
+        read()
+        assert read() == ({2: None, 3: None}, {2: shell, 3: second})
+        before = [count(counting, 2, first, 5), count(counting, 3, second, 6)]
+        assert read() == ({2: 5, 3: 6}, {2: shell, 3: second})
+        for path in before:
+            path.unlink()
+        # Between two worlds.
+        assert read() == ({2: None, 3: None}, {2: shell, 3: second})
+        after = [count(counting, 0, first, 7), count(counting, 1, second, 8)]
+        assert read() == ({0: 7, 1: 8}, {0: shell, 1: second})
+        for path in after:
+            path.unlink()
+        assert read() == ({0: None, 1: None}, {0: shell, 1: second})
+        # Another process has begun in the place of one.
+        members[2] = [shell]
+        read()
+        assert read()[0] == {1: None, 2: None}
+
+
+def test_a_kernel_that_does_not_know_the_numbers_of_a_container_has_those_of_the_start(
+    counting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects.Suspects, "_inner_of", lambda *_: 0)
+    count(counting, 1, 7, 9)
+    with process(ASLEEP) as pid:
+        watched = suspects.Suspects(RUN)
+        watched.follow({1: [pid], 2: []})
+        assert [(one["rank"], one["readiness"] and one["readiness"]["tensors"]) for one in watched.take()["ranks"]] == [
+            (1, 9),
+            (2, None),
+        ]
+
+
 def test_connections_to_another_address_are_summed_up() -> None:
     peers = connections.Peers()
     with socket.create_server(("127.0.0.2", 0)) as server:
@@ -220,7 +285,7 @@ def test_counters_fit_into_numbers_of_json() -> None:
         "opened_ns": 1_795_475_324_007_000_999,
     }
     assert suspects.shortened(read) == {
-        **dict.fromkeys(("tensors", "bytes", "steps"), 7),
+        **dict.fromkeys(("tensors", "bytes", "steps", "pending"), 7),
         **dict.fromkeys(("wait_us", "op_us", "tail_us"), 2_000),
         "opened_us": 1_795_475_324_007_000,
     }

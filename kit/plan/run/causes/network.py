@@ -170,6 +170,13 @@ NETWORK = (
         says=("would result in binding more",),
     ),
     Rule(
+        name="mpi-unfinished",
+        text="a rank ended with exit code 0 and without MPI_Finalize, as os._exit() does, so mpirun ended the others",
+        hint="let the program end by itself or with sys.exit(); before os._exit(), call hvd.shutdown(), or "
+        "MPI.Finalize() with mpi4py",
+        says=('this process called "init", but exited without calling "finalize"',),
+    ),
+    Rule(
         name="mpi-option",
         text="mpirun does not know the option {option}",
         hint="correct mpi.args in kit.yaml",

@@ -66,7 +66,7 @@ def test_all_reduces_correct_what_pings_say(seed: int, ahead: float, wrong: floa
         "gpu1": Clock(offset_us=70.0, error_us=10.0),
         "gpu2": Clock(offset_us=70.0 + ahead + wrong, error_us=3000),
     }
-    found = together(pinged, hosts)
+    found = together(pinged, pinged, hosts)
     assert found["gpu1"] == Clock(offset_us=70.0, error_us=0.0)
     assert abs(found["gpu2"].offset_us - 70.0 - ahead) <= found["gpu2"].error_us + 1e-3
     # From the begin of an all-reduce on one rank to its end on another.
@@ -77,7 +77,7 @@ def test_all_reduces_correct_what_pings_say(seed: int, ahead: float, wrong: floa
 def test_a_ping_that_agrees_with_them_stays(seed: int, ahead: float, wrong: float) -> None:
     hosts = dict(zip(("gpu1", "gpu2"), traces(seed, [0.0, ahead]), strict=True))
     pinged = {"gpu1": Clock(offset_us=0.0, error_us=50.0), "gpu2": Clock(offset_us=ahead + wrong, error_us=50.0)}
-    found = together(pinged, hosts)["gpu2"]
+    found = together(pinged, pinged, hosts)["gpu2"]
     assert found.offset_us == pytest.approx(ahead + wrong)
     assert found.error_us <= 100
 
@@ -85,12 +85,50 @@ def test_a_ping_that_agrees_with_them_stays(seed: int, ahead: float, wrong: floa
 def test_without_all_reduces_the_pings_count() -> None:
     pinged = {"gpu1": Clock(offset_us=1.0, error_us=2.0), "gpu2": Clock(offset_us=11.0, error_us=3.0)}
     nothing = [Trace(epoch_us=0, slices=())]
-    assert together(pinged, {"gpu1": nothing, "gpu2": nothing})["gpu2"] == Clock(offset_us=11.0, error_us=5.0)
-    assert together(pinged, {})["gpu2"] == Clock(offset_us=11.0, error_us=5.0)
+    assert together(pinged, pinged, {"gpu1": nothing, "gpu2": nothing})["gpu2"] == Clock(offset_us=11.0, error_us=5.0)
+    assert together(pinged, pinged, {})["gpu2"] == Clock(offset_us=11.0, error_us=5.0)
+
+
+def test_a_ping_that_may_be_wrong_by_a_whole_step_proves_nothing() -> None:
+    """Each all-reduce then seems to be the one before it. The clock must not be called exact."""
+    hosts = dict(zip(("gpu1", "gpu2"), traces(1, [0.0, 0.0], period=2000), strict=True))
+    pinged = {"gpu1": Clock(offset_us=0.0, error_us=0.0), "gpu2": Clock(offset_us=2000.0, error_us=2500.0)}
+    assert together(pinged, pinged, hosts)["gpu2"] == Clock(offset_us=2000.0, error_us=2500.0)
+
+
+@given(drift=st.floats(-1e5, 1e5), wrong=st.floats(-200, 200), here=st.floats(-1e6, 1e6))
+def test_a_clock_that_drifts_or_was_set_is_never_called_exact(drift: float, wrong: float, here: float) -> None:
+    """This machine's clock may be set, too, which changes nothing between the hosts."""
+    hosts = dict(zip(("gpu1", "gpu2"), traces(1, [0.0, 0.0]), strict=True))
+    before = {"gpu1": Clock(offset_us=0.0, error_us=100.0), "gpu2": Clock(offset_us=wrong, error_us=100.0)}
+    after = {"gpu1": Clock(offset_us=here, error_us=100.0), "gpu2": Clock(offset_us=here + drift, error_us=100.0)}
+    clock = together(before, after, hosts)["gpu2"]
+    if abs(drift) > 400:
+        for now in (0.0, drift):
+            assert abs(clock.offset_us - now) <= clock.error_us + 1e-3
+    else:
+        assert clock.error_us <= 400
+
+
+def test_the_better_pings_of_one_time_count() -> None:
+    worse, better = (
+        {"gpu1": Clock(offset_us=at, error_us=error), "gpu2": Clock(offset_us=at + 70, error_us=error)}
+        for at, error in ((0.0, 50.0), (9000.0, 20.0))
+    )
+    assert together(worse, better, {})["gpu2"] == Clock(offset_us=70.0, error_us=40.0)
+    assert together(better, worse, {})["gpu2"] == Clock(offset_us=9070.0, error_us=40.0)
+
+
+@pytest.mark.parametrize("later", [-3000.0, 3000.0])
+def test_all_reduces_of_two_process_sets_prove_nothing(later: float) -> None:
+    """Their tensors have the same names, and each set sums its own when it likes."""
+    one, two = traces(1, [0.0, later])
+    pinged = {"gpu1": Clock(offset_us=0.0, error_us=100.0), "gpu2": Clock(offset_us=0.0, error_us=100.0)}
+    assert together(pinged, pinged, {"gpu1": one, "gpu2": two})["gpu2"] == Clock(offset_us=0.0, error_us=200.0)
 
 
 def test_steps_quicker_than_the_error_of_a_ping_prove_nothing() -> None:
     """Nobody can say which all-reduce of one rank is which of the other: they must not be forced together."""
     hosts = dict(zip(("gpu1", "gpu2"), traces(1, [0.0, 0.0], period=2000), strict=True))
     pinged = {"gpu1": Clock(offset_us=0.0, error_us=500.0), "gpu2": Clock(offset_us=900.0, error_us=500.0)}
-    assert together(pinged, hosts)["gpu2"] == Clock(offset_us=900.0, error_us=1000.0)
+    assert together(pinged, pinged, hosts)["gpu2"] == Clock(offset_us=900.0, error_us=1000.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import Any
 
@@ -30,6 +31,11 @@ def traced(steps: list[tuple[list[int], int, int]], epoch: int = 1_000_000) -> T
         operations += [(f"part{n}", at - wait, at, at + length) for n, wait in enumerate(waits)]
         at += length
     return trace.read(horovod.written(epoch, operations))
+
+
+def written(ranks: list[RankTrace], *, clock_error_us: float) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(b"".join(merged(ranks, run="a-run", clock_error_us=clock_error_us)))
+    return content
 
 
 def check(content: dict[str, Any]) -> dict[tuple[int, str], list[tuple[float, float]]]:
@@ -81,7 +87,7 @@ def test_the_file_is_in_the_trace_event_format(ranks: list[list[tuple[list[int],
         RankTrace(rank=rank, host=f"gpu{rank // 2}", trace=traced(steps), offset_us=rank * 100.5)
         for rank, steps in enumerate(ranks)
     ]
-    tracks = check(merged(every, run="a-run", clock_error_us=3.0))
+    tracks = check(written(every, clock_error_us=3.0))
     for rank, steps in enumerate(ranks):
         whole = tracks[rank, "all tensors"]
         assert len(whole) == sum(1 + (min(waits) > 0) for waits, _, _ in steps)
@@ -117,7 +123,7 @@ def test_a_recording_that_was_cut_shows_no_rank_that_waits_less() -> None:
 def test_the_clocks_of_hosts_are_taken_off() -> None:
     one = RankTrace(rank=0, host="gpu1", trace=traced([([5], 10, 0)], epoch=1000), offset_us=0.0)
     two = RankTrace(rank=1, host="gpu2", trace=traced([([5], 10, 0)], epoch=9000), offset_us=8000.0)
-    tracks = check(merged([one, two], run="a-run", clock_error_us=3.0))
+    tracks = check(written([one, two], clock_error_us=3.0))
     assert tracks[0, "all tensors"] == tracks[1, "all tensors"] == [(0, 5), (5, 15)]
 
 
@@ -134,4 +140,13 @@ def test_the_negotiation_of_the_coordinator_is_no_operation() -> None:
         ("WAIT", 0, 10),
         ("ALLREDUCE", 10, 20),
     ]
-    check(merged([RankTrace(rank=0, host="gpu1", trace=trace_, offset_us=0.0)], run="a-run", clock_error_us=0.0))
+    check(written([RankTrace(rank=0, host="gpu1", trace=trace_, offset_us=0.0)], clock_error_us=0.0))
+
+
+def test_the_events_of_one_rank_are_in_memory_at_a_time() -> None:
+    """Those of all ranks of a large run take gigabytes."""
+    ranks = [
+        RankTrace(rank=rank, host="gpu1", trace=traced([([5], 10, 0)] * 1000), offset_us=0.0) for rank in range(20)
+    ]
+    sizes = [len(piece) for piece in merged(ranks, run="a-run", clock_error_us=0.0)]
+    assert max(sizes) < sum(sizes) / 15

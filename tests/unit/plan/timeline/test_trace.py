@@ -52,6 +52,11 @@ def test_names_are_printable_and_short() -> None:
     found = trace.read(horovod.written(EPOCH, [("\x1b[31m" + "x" * 900, 0, 1, 2)]))
     assert "\x1b" not in found.slices[0].tensor
     assert len(found.slices[0].tensor) <= 200
+    odd = {"ph": "E", "ts": 8, "pid": 1, "args": {"\u202e" + "k" * 900: ["\x1b[31m"]}}
+    (piece,) = trace.read(events({"ph": "B", "name": "ALLREDUCE", "ts": 7, "pid": 1}, odd)).slices
+    ((key, value),) = piece.args
+    assert (key[:7], len(key)) == ("\\u202ek", 200)
+    assert value.isprintable()
 
 
 @pytest.mark.parametrize(

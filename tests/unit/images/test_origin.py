@@ -1,0 +1,87 @@
+"""Which rank failed, if the first one that ended only noticed that another one was gone (kitrun.origin)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kit.plan.run.causes import AFTERMATH
+from tests.fakes import launcher
+from tests.unit.images.test_decide import record
+
+origin: Any = launcher.load("kitrun.origin")
+decide: Any = launcher.load("kitrun.decide")
+outputs: Any = launcher.load("kitrun.output")
+
+HOSTS = {0: "gpu1", 1: "gpu1", 2: "gpu2", 3: "gpu2"}
+# As MXNet's ranks wrote it on a lab.
+NOTICED = (
+    b"Traceback (most recent call last):\n"
+    b'  File "/job/early.py", line 6, in <module>\n'
+    b'    hvd.allreduce(mx.nd.ones(10), average=False, name="grad").wait_to_read()\n'
+    b"mxnet.base.MXNetError: MXNetError: Horovod has been shut down. This was caused by an exception on one of the "
+    b"ranks or an attempt to allreduce, allgather or broadcast a tensor after one of the ranks finished execution.\n"
+)
+RAISED = b'Traceback (most recent call last):\n  File "/job/early.py", line 10, in <lambda>\nIndexError: list index\n'
+PYTORCH = b"".join(b"[rank1]: " + line for line in RAISED.splitlines(keepends=True))
+LATER = b"[2026-11-28 16:22:31.1: W horovod/common/stall_inspector.cc] ...\n"
+
+
+def found(*records: bytes) -> Any:
+    output = outputs.Output()
+    output.errors(b"".join(record(rank, "u", host.encode() + b" 17") for rank, host in HOSTS.items()))
+    output.errors(b"".join(records))
+    return origin.origin(output.first, output.up, output.ended, output.wrote, output.last_lines)
+
+
+ENDED = record(0, "x", b"gpu1 1 0 0")
+
+
+@pytest.mark.parametrize("text", [RAISED, PYTORCH, RAISED + LATER, b"ValueError: bad batch\n"])
+@pytest.mark.parametrize("own", [b"", record(1, "x", b"gpu1 0 15 0"), record(1, "x", b"gpu1 143 0 0")])
+def test_an_exception_that_the_first_rank_only_noticed_is_the_failure(text: bytes, own: bytes) -> None:
+    """mpirun ends its rank, which waits for the others."""
+    noticed = [record(rank, "e", NOTICED) for rank in (2, 0, 3)]
+    assert found(record(1, "e", text), *noticed, ENDED, own) == decide.RankEnd(1, "gpu1", 1, 0, False)
+
+
+@pytest.mark.parametrize(("report", "code", "signal"), [(b"gpu2 3 0 0", 3, 0), (b"gpu2 0 9 1", 0, 9)])
+def test_its_own_report_counts_if_it_has_one(report: bytes, code: int, signal: int) -> None:
+    written = record(2, "e", RAISED) if code else b""
+    end = found(written, record(0, "e", NOTICED), ENDED, record(2, "x", report))
+    assert end == decide.RankEnd(2, "gpu2", code, signal, bool(signal))
+
+
+def test_of_several_exceptions_the_first_one_counts() -> None:
+    raised = [record(rank, "e", RAISED) for rank in (3, 1, 2)]
+    assert found(*raised, record(0, "e", NOTICED), ENDED).rank == 3
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (),
+        # They noticed it, too.
+        (record(1, "e", NOTICED), record(2, "e", NOTICED)),
+        # It went on after its exception, and ended well.
+        (record(1, "e", RAISED), record(1, "x", b"gpu1 0 0 0")),
+        (record(1, "e", b"a warning: nothing\n"), record(1, "x", b"gpu1 0 15 0")),
+        (record(1, "x", b"gpu1 1 0 0"),),
+        # torchrun has started it again since.
+        (record(1, "e", RAISED), record(1, "u", b"gpu1 18")),
+    ],
+)
+def test_otherwise_the_first_rank_counts(others: tuple[bytes, ...]) -> None:
+    assert found(record(0, "e", NOTICED), ENDED, *others) == decide.RankEnd(0, "gpu1", 1, 0, False)
+
+
+def test_a_rank_with_its_own_exception_is_the_first() -> None:
+    assert found(record(1, "e", RAISED), record(0, "e", RAISED), ENDED).rank == 0
+    nameless = decide.RankEnd(None, "", 7, 0, False)
+    assert origin.origin(nameless, HOSTS, {}, {}, lambda _: []) == nameless
+
+
+def test_kit_calls_such_a_failure_an_aftermath() -> None:
+    known = "\n".join(pattern for rule in AFTERMATH for pattern in (*rule.says, *rule.raised))
+    assert [word for word in origin.NOTICED if word not in known] == []
