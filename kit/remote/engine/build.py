@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import tarfile
 import tempfile
@@ -18,6 +19,7 @@ from kit.errors import ImageError
 from kit.model.image import ImageContent
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.events import text as text_of
+from kit.remote.machine.scratch import FREE_IT, scratch_folder
 
 _STEP = re.compile(r"Step ([0-9]{1,6})/([0-9]{1,6}) : (.*)", re.DOTALL)
 _RUNNING = re.compile(r" ---> Running in ([0-9a-f]{12,64})")
@@ -115,10 +117,11 @@ def build(
 ) -> Outcome:
     """Build and tag `content` with the SDK's `api`; `beside` are files of the context that are not part of it.
 
-    `fresh` ignores the engine's cache. Whatever ends the build early, Ctrl-C too, removes its container.
+    `fresh` ignores the engine's cache. Whatever ends the build early, Ctrl-C too, removes its container. Raises
+    ImageError if this machine has no room for the context.
     """
     progress = _Progress(on_step)
-    context = _context({**content.files, **beside}, content.executables)
+    context = _packed({**content.files, **beside}, content.executables)
     messages = api.build(
         fileobj=context,
         custom_context=True,
@@ -186,12 +189,24 @@ def _short(instruction: str, width: int = 60) -> str:
     return instruction if len(instruction) <= width else instruction[: width - 1] + "…"
 
 
-def _context(files: Mapping[str, bytes | Path], executables: frozenset[str]) -> IO[bytes]:
+def _packed(files: Mapping[str, bytes | Path], executables: frozenset[str]) -> IO[bytes]:
+    """Return the build context. Raises ImageError if it cannot be written on this machine."""
+    folder = scratch_folder(os.environ)
+    try:
+        return _context(files, executables, folder)
+    except OSError as error:
+        which = f"{error.filename}: " if error.filename else ""
+        raise ImageError(
+            f"the files of the build cannot be copied to {folder}: {which}{error.strerror or error}", hint=FREE_IT
+        ) from error
+
+
+def _context(files: Mapping[str, bytes | Path], executables: frozenset[str], folder: Path) -> IO[bytes]:
     """Return a tar of the files. Equal files give equal bytes, so that the engine finds its cached steps.
 
     Wheels may be larger than the memory, so they go from file to file.
     """
-    buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+    buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path in sorted(files):
             content = files[path]

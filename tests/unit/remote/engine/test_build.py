@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +170,35 @@ def test_a_large_file_beside_the_content_comes_from_the_disk(tmp_path: Path, mon
     assert Engine(Client(api)).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
     assert api.sizes["wheels/extra/mine.whl"] == 25600
     assert api.context["wheels/extra/mine.whl"] == 0o644
+
+
+def build_with_wheel(wheel: Path) -> None:
+    beside: dict[str, bytes | Path] = {"wheels/extra/mine.whl": wheel}
+    Engine(Client(Api([]))).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
+
+
+def test_a_disk_without_room_for_the_context_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[object] = []
+
+    def full(**options: object) -> None:
+        folders.append(options["dir"])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("kit.remote.engine.build._IN_MEMORY", 1000)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    wheel = tmp_path / "mine.whl"
+    wheel.write_bytes(b"x" * 10_000)
+    with pytest.raises(ImageError) as caught:
+        build_with_wheel(wheel)
+    assert caught.value.message == f"the files of the build cannot be copied to {tmp_path}: No space left on device"
+    assert "TMPDIR" in str(caught.value.hint)
+    assert folders == [tmp_path]
+
+
+def test_a_wheel_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=rf"{tmp_path}/mine\.whl: No such file or directory$"):
+        build_with_wheel(tmp_path / "mine.whl")
 
 
 def test_a_build_asks_no_credential_helper_and_sends_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
