@@ -46,7 +46,9 @@ _HINTS = (
     ),
     (r"No space left on device", "the engine's disk is full: docker system df, then docker image prune"),
     (
-        r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable",
+        # pip retries a broken connection. If one try succeeds, it knows at least one version.
+        r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable|"
+        r"after connection broken by(?s:.*)\(from versions: none\)",
         "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy",
     ),
     (
@@ -55,7 +57,8 @@ _HINTS = (
     ),
     (
         r"No matching distribution found for (\S+)",
-        r"check the name and version of \1 in image.pip and in the file that requirements: names",
+        r"check the name and version of \1 in image.pip and in the file that requirements: names; if kit.yaml does not "
+        r"name it, the index of Python packages that the build asks does not have it",
     ),
     (
         r"ResolutionImpossible|conflicting dependencies",
@@ -66,7 +69,11 @@ _HINTS = (
         r"Cannot find command 'git'",
         "the build has no git: write NAME @ https://…/archive/REF.tar.gz instead of git+https",
     ),
-    (r"E: (Failed to fetch|Unable to (fetch|locate))", "check that the engine's machine reaches a Debian mirror"),
+    (r"[EW]: (Failed to fetch|Unable to fetch)", "check that the engine's machine reaches a Debian mirror"),
+    (
+        r"E: (?:Unable to locate package|Package '(?=.*has no installation candidate)|Version '.*' for ')\s?([^\s']+)",
+        r"the base's apt knows no such package: correct \1 in image.packages",
+    ),
 )
 _ADVICE = "→ "
 _ANY_HINT = "the lines above are the last of that step; fix what they name, and build again"

@@ -112,11 +112,39 @@ def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
         ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "that image.wheels names"),
         ("/usr/bin/python3: No module named pip", "packages: [python3-pip]"),
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(\"HTTPS(host='p'): "
+            "Failed to establish a new connection: [Errno 111] Connection refused\")': /simple/x/\n"
+            "ERROR: Could not find a version that satisfies the requirement x==9 (from versions: none)\n"
+            "ERROR: No matching distribution found for x==9",
+            "the build does not reach the network",
+        ),
         ("ERROR: Cannot find command 'git' - do you have 'git' installed", "the build has no git"),
     ],
 )
 def test_what_pip_refuses_has_its_own_next_step(line: str, hint: str) -> None:
     api = Api([stream("Step 9/9 : RUN pip install\n"), stream(f"{line}\n"), {"error": "returned a non-zero code: 1"}])
+    with pytest.raises(ImageError) as caught:
+        build(api)
+    assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("lines", "hint"),
+    [
+        ("E: Unable to locate package htopp", "knows no such package: correct htopp in image.packages"),
+        ("E: Package 'htopp' has no installation candidate", "correct htopp in image.packages"),
+        ("E: Version '9' for 'htop' was not found", "correct htop in image.packages"),
+        # apt-get update only warns. All packages are missing after that.
+        (
+            "W: Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease  Could not connect to "
+            "deb.debian.org:80 (1.2.3.4), connection timed out\nE: Unable to locate package openssh-server",
+            "reaches a Debian mirror",
+        ),
+    ],
+)
+def test_what_apt_refuses_has_its_own_next_step(lines: str, hint: str) -> None:
+    api = Api([stream("Step 9/9 : RUN apt-get\n"), stream(f"{lines}\n"), {"error": "returned a non-zero code: 100"}])
     with pytest.raises(ImageError) as caught:
         build(api)
     assert hint in str(caught.value.hint)
