@@ -118,6 +118,7 @@ _USUAL = re.compile(
 _MOST_REASON = 300
 # What registries answer about an image that they lack, or that this login must not see. Most do not say which.
 _NOT_FOR_YOU = re.compile(r"denied|unauthorized|authentication required|not found|manifest unknown", re.IGNORECASE)
+_OTHER_PROCESSOR = re.compile(r"no matching manifest|no match for platform", re.IGNORECASE)
 _TOO_MANY = re.compile(r"toomanyrequests|too many requests", re.IGNORECASE)
 _EXPIRED = re.compile(r"token (has|is) expired|expired token", re.IGNORECASE)
 _ECR = re.compile(r"[0-9]+\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", re.ASCII)
@@ -204,6 +205,9 @@ def pull_hint(name: str, reason: str, host: str | None, *, has_login: bool) -> s
     if "@" in name:
         bring = "let that engine reach a registry that has it, or name the image by a tag: docker load brings no digest"
     log_in = f"docker login {address_of(full_name(name))}"
+    if _OTHER_PROCESSOR.search(reason):
+        instead = ", or let the head's engine do this: --builder head" if host is None else ""
+        return f"the image is not for the processor of that engine: name one that is{instead}"
     if _PROXY.search(reason):
         return bring
     if _TOO_MANY.search(reason):

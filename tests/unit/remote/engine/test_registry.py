@@ -297,6 +297,8 @@ def test_docker_hub_has_one_server_of_several_names() -> None:
          "pull it on a machine that reaches a registry, and bring it: docker save team/hvd:1 | docker load"),
         ("team/hvd@sha256:dd", "dial tcp: lookup registry-1.docker.io: no such host", None,
          "let that engine reach a registry that has it, or name the image by a tag: docker load brings no digest"),
+        ("nvcr.io/a:1", "no matching manifest for linux/arm64/v8 in the manifest list entries: no match for platform "
+         "in manifest: not found", None, "not for the processor of that engine: name one that is, or let the head's"),
         ("team/hvd:1", "Get https://registry-1.docker.io/v2/: Proxy Authentication Required", None, "pull it on a"),
     ],
 )  # fmt: skip
