@@ -213,7 +213,7 @@ def _context(files: Mapping[str, bytes | Path], executables: frozenset[str], fol
 
     Wheels may be larger than the memory, so they go from file to file.
     """
-    buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115
+    buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path in sorted(files):
             content = files[path]

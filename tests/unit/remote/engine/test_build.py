@@ -221,7 +221,7 @@ def test_a_disk_without_room_for_the_context_is_named(tmp_path: Path, monkeypatc
         build_with_wheel(wheel)
     assert caught.value.message == f"the files of the build cannot be copied to {tmp_path}: No space left on device"
     assert "TMPDIR" in str(caught.value.hint)
-    assert folders == [tmp_path]
+    assert folders == [str(tmp_path)]
 
 
 def test_a_wheel_that_cannot_be_read_is_named(tmp_path: Path) -> None:
