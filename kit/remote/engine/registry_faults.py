@@ -155,10 +155,12 @@ def fault(
         "reason": _reason(words),
     }
     if proxy := _PROXY.search(words):
+        correct = f"correct it in the engine's settings, or add {address} to its NO_PROXY; then restart the engine"
+        if host is not None:
+            correct = f"correct setup.proxy in kit.yaml, or add {address} to setup.no_proxy; then: kit setup"
         return ImageError(
             f"{names['where']} cannot reach {address} through its engine's proxy: {_line(proxy[1] or proxy[2])}",
-            hint=f"docker info on {names['where']} shows the proxy; correct it in the engine's settings, or add "
-            f"{address} to its NO_PROXY, and restart the engine",
+            hint=f"docker info on {names['where']} shows the proxy; {correct}",
             host=host,
         )
     server = _other_server(words, address)

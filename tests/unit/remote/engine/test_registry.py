@@ -230,7 +230,7 @@ SAID = [
      "team/kit, action: push", "does not allow ann to do this with " + NAME, "ask for the permission"),
     # docker/hub-feedback issue 826.
     ('Get "https://r.example.com:5000/v2/": Proxy Authentication Required',
-     "the host cannot reach r.example.com:5000 through its engine's proxy: Proxy Authentication Required", "NO_PROXY"),
+     "the host cannot reach r.example.com:5000 through its engine's proxy: Proxy Authentication Required", "no_proxy"),
     ('Get "https://r.example.com:5000/v2/": proxyconnect tcp: dial tcp 10.0.0.9:3128: connect: connection refused',
      "through its engine's proxy: dial tcp 10.0.0.9:3128: connect: connection refused", "docker info on the host"),
     ('Get "https://r.example.com:5000/v2/": proxyconnect tcp: dial tcp: lookup proxy on 10.0.0.2:53: no such host',
@@ -276,6 +276,12 @@ def test_without_a_login_harbor_requires_one() -> None:
     words = "unauthorized: unauthorized to access repository: team/kit, action: pull"
     caught = fault(words, reference=NAME, doing="look", login=None, host="gpu1")
     assert "requires a login, and you gave none" in caught.message
+
+
+def test_the_proxy_of_this_machines_engine_is_not_one_that_kit_sets_up() -> None:
+    words = 'Get "https://r.example.com:5000/v2/": Proxy Authentication Required'
+    caught = fault(words, reference=NAME, doing="push", login=ANN, host=None)
+    assert "docker info on this machine shows the proxy; correct it in the engine's settings" in str(caught.hint)
 
 
 def test_docker_hub_has_one_server_of_several_names() -> None:
