@@ -96,6 +96,12 @@ _CAUSES = (
         hint="remove images there, or ask for a larger quota; then retry",
     ),
     _Cause(
+        # Not the registry: moby, pull request 53615 and the issues in it.
+        pattern=r"content digest sha256:[0-9a-f]+: not found",
+        message="the image store of {where} lacks a part of {name}",
+        hint="remove there what it has of this image and of its base (docker image rm), then retry",
+    ),
+    _Cause(
         pattern=r"manifest unknown|manifest for .* not found|name unknown|"
         r"not found: |: not found$|\b404\b|does not exist",
         message="the registry does not have {name}",

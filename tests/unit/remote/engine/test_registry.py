@@ -235,6 +235,9 @@ SAID = [
      "through its engine's proxy: dial tcp 10.0.0.9:3128: connect: connection refused", "docker info on the host"),
     ('Get "https://r.example.com:5000/v2/": proxyconnect tcp: dial tcp: lookup proxy on 10.0.0.2:53: no such host',
      "through its engine's proxy: dial tcp: lookup proxy on 10.0.0.2:53: no such host", "docker info"),
+    # containerd's image store, docker/cli issue 4959 and moby issue 52411.
+    (f"missing content: content digest sha256:{'16' * 32}: not found", "of the host lacks a part of " + NAME,
+     "image rm"),
     # Layers are in an object store (docker-archive-public/docker.kitematic issue 2113), logins at a server for tokens.
     ("error pulling image configuration: Get https://d3.cloudfront.net/registry-v2/docker/data?Expires=1: dial tcp: "
      "lookup d3.cloudfront.net on 10.0.0.2:53: no such host",
