@@ -72,7 +72,7 @@ _HINTS = (
     (r"[EW]: (Failed to fetch|Unable to fetch)", "check that the engine's machine reaches a Debian mirror"),
     (
         r"E: (?:Unable to locate package|Package '(?=.*has no installation candidate)|Version '.*' for ')\s?([^\s']+)",
-        r"the base's apt knows no such package: correct \1 in image.packages",
+        r"the base's apt knows no such package: correct \1 in image.packages, or use a base whose apt has it",
     ),
 )
 _ADVICE = "→ "
