@@ -24,8 +24,8 @@ from kit.remote.ship.porter.wire import CHUNK
 END_S = capture.END_S + 5.0
 
 
-# An engine that saves an image writes all of it to its disk before the first byte. Nothing tells a slow disk from an
-# engine that hangs, so the limit is that of a disk that copies this many bytes in a second.
+# An engine that saves an image writes all of it to its disk before the first byte. kit cannot distinguish a slow disk
+# from an engine that hangs, so the limit is that of a disk that copies this many bytes in a second.
 _SLOW_DISK = 10_000_000
 
 
