@@ -25,6 +25,9 @@ _STEP = re.compile(r"Step ([0-9]{1,6})/([0-9]{1,6}) : (.*)", re.DOTALL)
 _RUNNING = re.compile(r" ---> Running in ([0-9a-f]{12,64})")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _LAST_LINES = 20
+# The builder caches a step of a build that has any proxy apart from the same step without one, whatever the proxies
+# are. So every build has one. Nothing of a build uses FTP.
+_ALWAYS = {"ftp_proxy": ""}
 _IN_MEMORY = 16 << 20
 
 TLS_HINT = (
@@ -136,7 +139,7 @@ def build(
         rm=True,
         forcerm=True,
         nocache=fresh,
-        buildargs=dict(arguments),
+        buildargs={**_ALWAYS, **arguments},
         decode=True,
     )
     try:

@@ -31,8 +31,10 @@ class Api:
         self.removed: list[str] = []
         self.context: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
+        self.arguments: dict[str, str] = {}
 
-    def build(self, *, fileobj: Any, **_: Any) -> Iterator[Any]:
+    def build(self, *, fileobj: Any, buildargs: dict[str, str], **_: Any) -> Iterator[Any]:
+        self.arguments = buildargs
         with tarfile.open(fileobj=fileobj) as tar:
             entries = list(tar)
         self.context = {entry.name: entry.mode for entry in entries}
@@ -72,6 +74,14 @@ def test_steps_are_reported_as_they_come() -> None:
         BuildStep(number=2, total=2, instruction="RUN a \\ b"),
     ]
     assert api.context == {"Dockerfile": 0o644, "bin/a": 0o755, "ca/extra.pem": 0o644}
+
+
+@pytest.mark.parametrize("proxies", [{}, {"https_proxy": "http://p:1"}, {"ftp_proxy": "http://p:1"}], ids=str)
+def test_a_build_always_has_a_proxy_even_if_an_empty_one(proxies: dict[str, str]) -> None:
+    """Otherwise a network with a proxy and one without would not share cached steps."""
+    api = Api([])
+    Engine(Client(api)).build(CONTENT, beside={}, arguments=proxies, on_step=lambda _: None)
+    assert api.arguments == {"ftp_proxy": "", **proxies}
 
 
 def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
