@@ -52,7 +52,7 @@ _HINTS = (
         # pip retries a broken connection. If one try succeeds, it knows at least one version.
         r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable|"
         r"after connection broken by(?s:.*)\(from versions: none\)",
-        "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy",
+        "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy, or correct them",
     ),
     (
         r"(?:Invalid|ERROR:).*\(from line (\d+) of /\S*requirements\.txt\)",
