@@ -19,8 +19,12 @@ _COMMENT = re.compile(r"(^|\s)#.*")
 _OTHER_FILE = re.compile(r"(-r|-c|--requirement|--constraint)([\s=]|$|(?<=-[rc])\S)")
 _EDITABLE = re.compile(r"(-e|--editable)([\s=]|$)")
 _LOCAL = re.compile(r"(\.{0,2}/|\.{1,2}$|~|file:)|(?!.*://)[^@]*\.(whl|zip|tar\.gz)$")
+# A folder with wheels. pip would only warn that the build does not have it.
+_LINKS = re.compile(r"(-f|--find-links)[\s=]*(?![\s=]|(?!file:)\S*://|\$\{)", re.IGNORECASE)
 _ONLY_THIS_FILE = "the build has only this file: write the lines of the other file here"
 _NO_FOLDER = "the build has no folder of this machine: write a package's name, or NAME @ https://… of its archive"
+_NO_LINKS = "the build has no folder of this machine: put the wheels into the folder that image.wheels names"
+_NO_PLACE = "the build has no folder of this machine: write NAME==VERSION, as pip list --format=freeze prints it"
 
 
 def read_requirements(path: Path) -> bytes:
@@ -63,13 +67,19 @@ def _faults(line: str) -> Iterator[tuple[str, str]]:
         yield f"{shown(line)} names another file", _ONLY_THIS_FILE
     elif _EDITABLE.match(line) or _LOCAL.match(line):
         yield f"{shown(line)} names a folder or file of this machine", _NO_FOLDER
+    elif _LINKS.match(line):
+        yield f"{shown(line)} names a folder or file of this machine", _NO_LINKS
     elif line and not line.startswith("-") and "${" not in line and not re.match(r"[a-z0-9+.]+://", line):
         from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415  (only for such a file)
 
         # Options of one requirement, such as --hash, follow it.
         alone = re.split(r"\s--?[a-z]", line, maxsplit=1)[0].strip()
         try:
-            Requirement(alone)
+            url = Requirement(alone).url
         except InvalidRequirement as error:
             reason = str(error).splitlines()[0]
             yield f"{shown(line)} is no requirement of pip: {reason}", "write, for example: pandas==2.1.4"
+            return
+        # pip freeze prints these for packages that somebody built, as conda does.
+        if url and ("://" not in url or url.startswith("file:")):
+            yield f"{shown(line)} names a folder or file of this machine", _NO_PLACE

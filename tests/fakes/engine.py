@@ -71,7 +71,7 @@ class FakeApi:
         yield {"status": "Pulling fs layer", "id": "1"}
         yield {"status": "Downloading", "id": "1", "progressDetail": {"current": 1_000_000, "total": 4_000_000}}
         if "registry breaks" in self.vm.faults:
-            yield {"error": "Get https://r/v2/: read: connection reset by peer"}
+            yield {"error": "Get https://r.example.com:5000/v2/: read: connection reset by peer"}
             return
         yield {"status": "Download complete", "id": "1"}
         yield {"status": "Extracting", "id": "1"}

@@ -22,6 +22,7 @@ class Api:
         self.saved = tar_of({"blobs/sha256/" + sha(layer): layer for layer in layers})
         self.tags = [image]
         self.saves = 0
+        self.timeout = 600.0
         self.broken: Exception | None = None
         self.go = threading.Event()
         self.go.set()

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import io
 import json
+import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -473,6 +474,18 @@ def test_a_failing_step_is_named_with_its_lines(client: Any) -> None:
     assert "step 2/2" in caught.value.message
     assert "exit code 3" in caught.value.message
     assert "the cause" in caught.value.message
+
+
+def test_a_network_with_a_proxy_and_one_without_share_cached_steps(client: Any) -> None:
+    content = small(f"RUN echo {os.getpid()} && date +%s%N >/made")
+    with contextlib.closing(Engine.connect()) as engine:
+        built = {
+            engine.build(content, beside={}, arguments=arguments, on_step=lambda step: None).image_id
+            for arguments in ({}, {"https_proxy": "http://10.0.0.9:3128"}, {"all_proxy": "socks5://10.0.0.9:1080"}, {})
+        }
+    for image_id in built:
+        client.images.remove(image_id, force=True)
+    assert len(built) == 1
 
 
 def test_a_base_that_cannot_be_had_says_how_to_get_it(client: Any) -> None:

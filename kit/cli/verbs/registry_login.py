@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from kit.errors import InputError
 from kit.model.registry import RegistryLogin, address_of
-from kit.model.secret import Secret
-from kit.remote.machine.credentials import PASSWORD, REGISTRY, is_for
+from kit.remote.machine.credentials import PASSWORD, REGISTRY, is_for, secret_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,4 +37,5 @@ def registry_login(
             "standard input has no password" if args.password_stdin else "--username needs a password",
             hint=f"--password-stdin <FILE, or set {REGISTRY} and {PASSWORD}",
         )
-    return RegistryLogin(user=args.username, secret=Secret(password.encode()))
+    source = "standard input" if args.password_stdin else PASSWORD
+    return RegistryLogin(user=args.username, secret=secret_of(password, source))

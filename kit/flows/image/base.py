@@ -28,16 +28,23 @@ def _made_of(name: str) -> tuple[str, str] | None:
 
 
 def bring_bases(
-    engine: Engine, names: Iterable[str], *, task: str, reporter: Reporter, consent: Consent | None
+    engine: Engine,
+    names: Iterable[str],
+    *,
+    task: str,
+    reporter: Reporter,
+    consent: Consent | None,
+    own: str | None = None,
 ) -> bool:
     """Make sure that `engine` has these base images. `task` is the name under which progress is reported.
 
     Without a registry, and with your consent, kit takes a base that this machine has or makes, and remembers that.
     Return whether one is another image than the lock names: what is built from it then has another tag.
+    `own` is the base as kit.yaml names it. Its digest is yours, so kit takes no other image in its place.
 
     Raises ImageError if an image cannot be had.
     """
-    others = [_bring(engine, name, task=task, reporter=reporter, consent=consent) for name in names]
+    others = [_bring(engine, name, own=own, task=task, reporter=reporter, consent=consent) for name in names]
     return any(others)
 
 
@@ -63,14 +70,16 @@ def warn_of_new_base(engine: Engine, spec: ClusterSpec, tag: str, *, reporter: R
     )
 
 
-def _bring(engine: Engine, name: str, *, task: str, reporter: Reporter, consent: Consent | None) -> bool:
+def _bring(
+    engine: Engine, name: str, *, own: str | None, task: str, reporter: Reporter, consent: Consent | None
+) -> bool:
     if engine.image(name) is not None:
         return False
     reporter.report(HostStep(host=task, text=f"pulling {name}"))
     try:
         engine.pull(name)
     except ImageError as error:
-        base = without_digest(name)
+        base = name if name == own else without_digest(name)
         locked = base != name
         # What this machine makes, or gets by docker load, never has the digest of a registry.
         here = locked and engine.image(base) is not None

@@ -91,10 +91,12 @@ def build_with(
     task = engine.host or TASK
     before = engine.image(wanted.tag)
     image = None if force else before
-    if image is None and bring_bases(engine, needed_bases(wanted), task=task, reporter=reporter, consent=consent):
-        wanted = content(spec)
-        before = engine.image(wanted.tag)
-        image = None if force else before
+    if image is None:
+        needed = needed_bases(wanted)
+        if bring_bases(engine, needed, task=task, reporter=reporter, consent=consent, own=spec.image.base):
+            wanted = content(spec)
+            before = engine.image(wanted.tag)
+            image = None if force else before
     built = image is None
     if image is None:
         _check_architecture(engine, wanted)

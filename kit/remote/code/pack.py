@@ -13,6 +13,7 @@ from pathlib import Path
 from kit.errors import KitError
 from kit.model.code import Pack, Snapshot
 from kit.remote.code import faults, hashes
+from kit.remote.machine.scratch import FREE_IT
 from kit.remote.ship.porter import delta as deltas
 from kit.remote.ship.porter import manifest
 from kit.remote.ship.porter.delta import Delta
@@ -124,5 +125,5 @@ def cannot(folder: Path, error: OSError, what: str = "the pack of the code") -> 
     """Return the error for `what` if this machine cannot write it."""
     return KitError(
         f"{what} cannot be written to {folder}: {error.strerror or error}",
-        hint="free space there, or set TMPDIR to a folder on another disk",
+        hint=FREE_IT,
     )

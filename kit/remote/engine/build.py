@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import tarfile
 import tempfile
@@ -18,11 +19,15 @@ from kit.errors import ImageError
 from kit.model.image import ImageContent
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.events import text as text_of
+from kit.remote.machine.scratch import FREE_IT, scratch_folder
 
 _STEP = re.compile(r"Step ([0-9]{1,6})/([0-9]{1,6}) : (.*)", re.DOTALL)
 _RUNNING = re.compile(r" ---> Running in ([0-9a-f]{12,64})")
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _LAST_LINES = 20
+# The builder caches a step of a build that has any proxy apart from the same step without one, whatever the proxies
+# are. So every build has one. Nothing of a build uses FTP.
+_ALWAYS = {"ftp_proxy": ""}
 _IN_MEMORY = 16 << 20
 
 TLS_HINT = (
@@ -44,8 +49,10 @@ _HINTS = (
     ),
     (r"No space left on device", "the engine's disk is full: docker system df, then docker image prune"),
     (
-        r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable",
-        "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy",
+        # pip retries a broken connection. If one try succeeds, it knows at least one version.
+        r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable|"
+        r"after connection broken by(?s:.*)\(from versions: none\)",
+        "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy, or correct them",
     ),
     (
         r"(?:Invalid|ERROR:).*\(from line (\d+) of /\S*requirements\.txt\)",
@@ -53,7 +60,8 @@ _HINTS = (
     ),
     (
         r"No matching distribution found for (\S+)",
-        r"check the name and version of \1 in image.pip and in the file that requirements: names",
+        r"check the name and version of \1 in image.pip and in the file that requirements: names; if kit.yaml does not "
+        r"name it, the index of Python packages that the build asks does not have it",
     ),
     (
         r"ResolutionImpossible|conflicting dependencies",
@@ -64,7 +72,11 @@ _HINTS = (
         r"Cannot find command 'git'",
         "the build has no git: write NAME @ https://…/archive/REF.tar.gz instead of git+https",
     ),
-    (r"E: (Failed to fetch|Unable to (fetch|locate))", "check that the engine's machine reaches a Debian mirror"),
+    (r"[EW]: (Failed to fetch|Unable to fetch)", "check that the engine's machine reaches a Debian mirror"),
+    (
+        r"E: (?:Unable to locate package|Package '(?=.*has no installation candidate)|Version '.*' for ')\s?([^\s']+)",
+        r"the base's apt knows no such package: correct \1 in image.packages, or use a base whose apt has it",
+    ),
 )
 _ADVICE = "→ "
 _ANY_HINT = "the lines above are the last of that step; fix what they name, and build again"
@@ -115,10 +127,11 @@ def build(
 ) -> Outcome:
     """Build and tag `content` with the SDK's `api`; `beside` are files of the context that are not part of it.
 
-    `fresh` ignores the engine's cache. Whatever ends the build early, Ctrl-C too, removes its container.
+    `fresh` ignores the engine's cache. Whatever ends the build early, Ctrl-C too, removes its container. Raises
+    ImageError if this machine has no room for the context.
     """
     progress = _Progress(on_step)
-    context = _context({**content.files, **beside}, content.executables)
+    context = _packed({**content.files, **beside}, content.executables)
     messages = api.build(
         fileobj=context,
         custom_context=True,
@@ -126,7 +139,7 @@ def build(
         rm=True,
         forcerm=True,
         nocache=fresh,
-        buildargs=dict(arguments),
+        buildargs={**_ALWAYS, **arguments},
         decode=True,
     )
     try:
@@ -186,12 +199,24 @@ def _short(instruction: str, width: int = 60) -> str:
     return instruction if len(instruction) <= width else instruction[: width - 1] + "…"
 
 
-def _context(files: Mapping[str, bytes | Path], executables: frozenset[str]) -> IO[bytes]:
+def _packed(files: Mapping[str, bytes | Path], executables: frozenset[str]) -> IO[bytes]:
+    """Return the build context. Raises ImageError if it cannot be written on this machine."""
+    folder = scratch_folder(os.environ)
+    try:
+        return _context(files, executables, folder)
+    except OSError as error:
+        which = f"{error.filename}: " if error.filename else ""
+        raise ImageError(
+            f"the files of the build cannot be copied to {folder}: {which}{error.strerror or error}", hint=FREE_IT
+        ) from error
+
+
+def _context(files: Mapping[str, bytes | Path], executables: frozenset[str], folder: Path) -> IO[bytes]:
     """Return a tar of the files. Equal files give equal bytes, so that the engine finds its cached steps.
 
     Wheels may be larger than the memory, so they go from file to file.
     """
-    buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+    buffer = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path in sorted(files):
             content = files[path]

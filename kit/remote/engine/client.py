@@ -19,6 +19,7 @@ from kit.remote.engine import sdk
 from kit.remote.engine.build import OnStep, Outcome, build
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.hiccups import nothing_began, persistently
+from kit.remote.engine.registry_faults import pull_hint
 from kit.remote.machine.credentials import find_login
 from kit.remote.ssh.refusals import dropped, dropped_error, reason
 
@@ -158,12 +159,10 @@ class Engine:
                     hint="remove a credsStore or credHelpers that you do not use from docker's config.json, or log in "
                     f"again: docker login {address_of(full_name(name))}",
                 ) from error
-            where, bring = "on this machine", "docker load"
-            if self.host is not None:
-                where, bring = "there", f"kit ssh {self.host} -- sudo docker load"
+            where = "on this machine" if self.host is None else "there"
             raise ImageError(
                 f"{what} {name} is not {where} and cannot be pulled: {error.message}",
-                hint=f"pull it on a machine that reaches a registry, and bring it: docker save {name} | {bring}",
+                hint=pull_hint(name, error.message, self.host, has_login=login is not None),
                 host=self.host,
             ) from error
 

@@ -18,6 +18,7 @@ from kit.remote.engine.events import MOST_TEXT, count, events, failure, part, te
 from kit.remote.engine.registry_faults import Doing, fault
 
 _DIGEST = re.compile(r"[a-z0-9]+:[0-9a-f]{2,128}")
+_PUSHED = re.compile(rf"\S{{1,128}}: digest: ({_DIGEST.pattern}) size: [0-9]+", re.ASCII)
 _ARCH = re.compile(r"[0-9a-z_]{1,32}")
 # Engines allow 127. A layer counts twice while its size is not known.
 _MOST_LAYERS = 2048
@@ -77,12 +78,21 @@ def push(engine: Engine, tag: str, reference: str, login: RegistryLogin | None, 
             engine.api.tag(tag, repository, name)
             messages = engine.api.push(repository, tag=name, stream=True, decode=True, auth_config=auth_config(login))
             for message in _followed(messages, _PUSH, on_progress, image.size_bytes if image else 0):
-                word = text(part(message, "aux"), "Digest")
+                word = _pushed(message)
                 digest = _digest(word) if word else digest
         finally:
             if not existed:
                 _forget(engine, reference)
     return digest
+
+
+def _pushed(message: Mapping[str, Any]) -> str:
+    """Return the digest of a push that has ended, or '' if the message is another one.
+
+    With containerd's image store, an engine only gives it in a line for people: `TAG: digest: DIGEST size: 528`.
+    """
+    line = _PUSHED.fullmatch(text(message, "status"))
+    return text(part(message, "aux"), "Digest") or (line[1] if line else "")
 
 
 def pull(engine: Engine, step: Pull, login: RegistryLogin | None, on_progress: OnProgress) -> None:

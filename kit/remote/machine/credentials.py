@@ -19,15 +19,24 @@ REGISTRY, USER, PASSWORD = "KIT_REGISTRY", "KIT_REGISTRY_USER", "KIT_REGISTRY_PA
 def find_login(registry: str, environ: Mapping[str, str]) -> RegistryLogin | None:
     """Return the login to the registry: the variables', if it is for this registry, or else docker's, or else None.
 
-    Raises InputError if only one of its variables is set, and ImageError if docker's credentials cannot be read.
+    Raises InputError if only one of its variables is set or its password is not UTF-8, and ImageError if docker's
+    credentials cannot be read.
     """
     user, password = environ.get(USER, ""), environ.get(PASSWORD, "")
     if bool(user) != bool(password):
         present, missing = (USER, PASSWORD) if user else (PASSWORD, USER)
         raise InputError(f"{present} is set, and {missing} is not", hint="set both, or neither to use docker's login")
     if user and is_for(registry, environ):
-        return RegistryLogin(user=user, secret=Secret(password.encode()))
+        return RegistryLogin(user=user, secret=secret_of(password, PASSWORD))
     return _dockers(address_of(registry))
+
+
+def secret_of(password: str, source: str) -> Secret:
+    """Return a password that came from `source`. Raises InputError if it is not UTF-8, as engines expect it."""
+    try:
+        return Secret(password.encode())
+    except UnicodeEncodeError:
+        raise InputError(f"the password in {source} is not UTF-8", hint="save or set it again as UTF-8") from None
 
 
 def is_for(registry: str, environ: Mapping[str, str]) -> bool:

@@ -6,10 +6,10 @@ import os
 import stat
 import tempfile
 import threading
-from pathlib import Path
 from typing import BinaryIO
 
 from kit.errors import KitError, StepError
+from kit.remote.machine.scratch import scratch_folder
 
 # A single host's input is kept this far, in case its command has to be started again. A command that has not begun
 # leaves less than this in the buffers on the way.
@@ -88,7 +88,7 @@ class Input:
         self._dropped = self._dropped or (self._hosts == 1 and self._size + len(data) > KEPT)
         if not self._dropped and data:
             if self._spool is None:
-                folder = os.environ.get("TMPDIR") or ("/var/tmp" if Path("/var/tmp").is_dir() else None)  # noqa: S108
+                folder = scratch_folder(os.environ)
                 self._spool = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  (it ends with kit)
             view = memoryview(data)
             while view:

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 from kit.model.code import Snapshot
 from kit.remote.code.pack import cannot, write_pack
+from kit.remote.machine.scratch import scratch_folder
 from kit.remote.ship.porter.layers import Layers, Stopped, Withdrawn
 from kit.remote.ship.porter.serve import Packing, send
 from kit.remote.ship.porter.wire import Broken
@@ -68,23 +69,20 @@ class _Writing:
 
 
 def locked_folder(what: str) -> tuple[str, int]:
-    """Make and lock a folder for `what`, on a disk (/tmp may be memory). Remove those that no kit has locked.
+    """Make and lock a folder for `what`, on a disk. Remove those that no kit has locked.
 
     Raises KitError if this machine has no room for it.
     """
-    parent = os.environ.get("TMPDIR", "")
+    parent = scratch_folder(os.environ)
     try:
-        # As other programs do, leave a TMPDIR that is not there.
-        if not Path(parent or "/missing").is_dir():
-            parent = "/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir()  # noqa: S108
         _remove_abandoned(parent)
         return _made_and_locked(parent)
     except OSError as error:
-        raise cannot(Path(parent), error, what) from error
+        raise cannot(parent, error, what) from error
 
 
-def _remove_abandoned(parent: str) -> None:
-    for old in Path(parent).glob(f"{_PREFIX}*"):
+def _remove_abandoned(parent: Path) -> None:
+    for old in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             # In a folder for all users, another one can plant such a name, with a link to any file or device.
             status = old.lstat()
@@ -98,7 +96,7 @@ def _remove_abandoned(parent: str) -> None:
                 os.close(lock)
 
 
-def _made_and_locked(parent: str) -> tuple[str, int]:
+def _made_and_locked(parent: Path) -> tuple[str, int]:
     while True:
         folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
         try:

@@ -24,6 +24,16 @@ from kit.remote.ship.porter.wire import CHUNK
 END_S = capture.END_S + 5.0
 
 
+# An engine that saves an image writes all of it to its disk before the first byte. kit cannot distinguish a slow disk
+# from an engine that hangs, so the limit is that of a disk that copies this many bytes in a second.
+_SLOW_DISK = 10_000_000
+
+
+def patience_s(size: int) -> float:
+    """Return how many seconds the engine may be silent while it gives an image of `size` bytes."""
+    return max(float(sdk.TIMEOUT_S), size / _SLOW_DISK)
+
+
 class SdkEngine:
     """This machine's engine, through the Docker SDK, with the methods that the porter's source calls."""
 
@@ -129,6 +139,7 @@ class Spool:
             self.size = size_of(facts)
             self.config = config_of(facts).decode()
             self.chain = layers_of(facts)
+            self._client.api.timeout = patience_s(self.size)
         except EngineError as error:
             self._client.close()
             if isinstance(error, _NoEngineError):

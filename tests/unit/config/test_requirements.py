@@ -18,6 +18,7 @@ GOOD = """\
 pandas==2.1.4  # pinned
 wandb[media]>=0.16 ; python_version > "3.8"
 --extra-index-url https://example.com/simple
+--find-links https://example.com/wheels
 --pre
 tqdm==4.66.1 \\
     --hash=sha256:00
@@ -58,8 +59,17 @@ def test_what_pip_reads_passes_unchanged(tmp_path: Path) -> None:
         ("/srv/a.whl", "names a folder or file of this machine"),
         ("a-1.0-py3-none-any.whl", "names a folder or file of this machine"),
         ("file:///srv/a.whl", "names a folder or file of this machine"),
+        # As pip freeze prints what conda built.
+        ("numpy @ file:///croot/numpy_1/work/dist/numpy-1.26.4-cp311-cp311-linux_x86_64.whl#sha256=00",
+         "names a folder or file of this machine"),
+        ("mine[extra]@file:../mine", "names a folder or file of this machine"),
+        ("mine @ ./mine.whl", "names a folder or file of this machine"),
+        ("--find-links ./wheels", "names a folder or file of this machine"),
+        ("-fwheels", "names a folder or file of this machine"),
+        ("-f file:///srv/wheels", "names a folder or file of this machine"),
+        ("--find-links=/srv/wheels", "names a folder or file of this machine"),
     ],
-)
+)  # fmt: skip
 def test_a_line_that_the_build_could_not_install_is_named(tmp_path: Path, line: str, why: str) -> None:
     path = tmp_path / "requirements.txt"
     (problem,) = refused(path, f"# first\npandas \\\n  ==2\n{line}\ntqdm\n")

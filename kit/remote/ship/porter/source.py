@@ -151,7 +151,10 @@ def _unpacked(stream: Iterator[bytes]) -> Iterator[bytes]:
         if first and chunk:
             first = False
             if chunk.startswith(ZSTD):
-                raise SourceError("the engine keeps the layer compressed by zstd, which this program cannot read")
+                raise SourceError(
+                    "the engine keeps a layer compressed by zstd, as its base has it, and kit cannot unpack it; "
+                    "build the base with gzip, or let hosts pull the image (registry: in kit.yaml)"
+                )
             if chunk.startswith(GZIP):
                 unpack = zlib.decompressobj(31)
         if unpack is None:

@@ -200,6 +200,19 @@ def test_a_locked_base_of_somebody_else_needs_a_registry_or_a_docker_load(
     assert bases.read_text().splitlines()[1:] == [name]
 
 
+@pytest.mark.parametrize("own", ["team/hvd", NAME])
+def test_no_other_image_takes_the_place_of_a_digest_in_kit_yaml(
+    programs: list[tuple[str, ...]], bases: Path, own: str
+) -> None:
+    name = f"{own}@sha256:{'cd' * 32}"
+    with pytest.raises(ImageError) as caught:
+        bring(FakeEngine(own), name, consent=never, own=name)
+    # kit's lock has nothing to do with it.
+    assert caught.value.hint == "docker load"
+    assert programs == []
+    assert not bases.exists()
+
+
 def test_on_a_vm_only_the_locked_base_counts(programs: list[tuple[str, ...]], bases: Path) -> None:
     engine = FakeEngine(NAME)
     engine.host = "gpu1"

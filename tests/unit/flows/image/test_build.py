@@ -59,6 +59,22 @@ def test_your_own_base_may_be_for_any_processor() -> None:
     assert build_with(FakeEngine("arm64"), spec, reporter=Remembering()).built  # type: ignore[arg-type]
 
 
+def test_a_base_that_kit_yaml_names_by_digest_is_that_image_or_none() -> None:
+    class WithoutRegistry(FakeEngine):
+        def image(self, name: str) -> EngineImage | None:
+            return None if "@" in name else super().image(name)
+
+        def pull(self, name: str) -> None:
+            raise ImageError(f"{name} cannot be pulled")
+
+    def never(question: str) -> bool:
+        raise AssertionError(question)
+
+    spec = ClusterSpec(image=ImageSpec(flavour="ssh-layer", base=f"team/base@sha256:{'ab' * 32}"))
+    with pytest.raises(ImageError, match="cannot be pulled"):
+        build_with(WithoutRegistry(), spec, reporter=Remembering(), consent=never)  # type: ignore[arg-type]
+
+
 def test_an_image_that_is_there_but_has_an_older_base_is_kept_with_a_warning() -> None:
     class Present(FakeEngine):
         def image(self, name: str) -> EngineImage | None:

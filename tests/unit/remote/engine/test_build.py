@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,10 @@ class Api:
         self.removed: list[str] = []
         self.context: dict[str, int] = {}
         self.sizes: dict[str, int] = {}
+        self.arguments: dict[str, str] = {}
 
-    def build(self, *, fileobj: Any, **_: Any) -> Iterator[Any]:
+    def build(self, *, fileobj: Any, buildargs: dict[str, str], **_: Any) -> Iterator[Any]:
+        self.arguments = buildargs
         with tarfile.open(fileobj=fileobj) as tar:
             entries = list(tar)
         self.context = {entry.name: entry.mode for entry in entries}
@@ -72,6 +76,14 @@ def test_steps_are_reported_as_they_come() -> None:
     assert api.context == {"Dockerfile": 0o644, "bin/a": 0o755, "ca/extra.pem": 0o644}
 
 
+@pytest.mark.parametrize("proxies", [{}, {"https_proxy": "http://p:1"}, {"ftp_proxy": "http://p:1"}], ids=str)
+def test_a_build_always_has_a_proxy_even_if_an_empty_one(proxies: dict[str, str]) -> None:
+    """Otherwise a network with a proxy and one without would not share cached steps."""
+    api = Api([])
+    Engine(Client(api)).build(CONTENT, beside={}, arguments=proxies, on_step=lambda _: None)
+    assert api.arguments == {"ftp_proxy": "", **proxies}
+
+
 def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
     noise = [stream(f"line {number}\n") for number in range(40)]
     api = Api(
@@ -110,11 +122,39 @@ def test_a_failure_has_the_step_the_last_lines_and_a_next_step() -> None:
         ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "that image.wheels names"),
         ("/usr/bin/python3: No module named pip", "packages: [python3-pip]"),
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(\"HTTPS(host='p'): "
+            "Failed to establish a new connection: [Errno 111] Connection refused\")': /simple/x/\n"
+            "ERROR: Could not find a version that satisfies the requirement x==9 (from versions: none)\n"
+            "ERROR: No matching distribution found for x==9",
+            "the build does not reach the network",
+        ),
         ("ERROR: Cannot find command 'git' - do you have 'git' installed", "the build has no git"),
     ],
 )
 def test_what_pip_refuses_has_its_own_next_step(line: str, hint: str) -> None:
     api = Api([stream("Step 9/9 : RUN pip install\n"), stream(f"{line}\n"), {"error": "returned a non-zero code: 1"}])
+    with pytest.raises(ImageError) as caught:
+        build(api)
+    assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("lines", "hint"),
+    [
+        ("E: Unable to locate package htopp", "knows no such package: correct htopp in image.packages"),
+        ("E: Package 'htopp' has no installation candidate", "correct htopp in image.packages"),
+        ("E: Version '9' for 'htop' was not found", "correct htop in image.packages"),
+        # apt-get update only warns. All packages are missing after that.
+        (
+            "W: Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease  Could not connect to "
+            "deb.debian.org:80 (1.2.3.4), connection timed out\nE: Unable to locate package openssh-server",
+            "reaches a Debian mirror",
+        ),
+    ],
+)
+def test_what_apt_refuses_has_its_own_next_step(lines: str, hint: str) -> None:
+    api = Api([stream("Step 9/9 : RUN apt-get\n"), stream(f"{lines}\n"), {"error": "returned a non-zero code: 100"}])
     with pytest.raises(ImageError) as caught:
         build(api)
     assert hint in str(caught.value.hint)
@@ -168,6 +208,35 @@ def test_a_large_file_beside_the_content_comes_from_the_disk(tmp_path: Path, mon
     assert Engine(Client(api)).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
     assert api.sizes["wheels/extra/mine.whl"] == 25600
     assert api.context["wheels/extra/mine.whl"] == 0o644
+
+
+def build_with_wheel(wheel: Path) -> None:
+    beside: dict[str, bytes | Path] = {"wheels/extra/mine.whl": wheel}
+    Engine(Client(Api([]))).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
+
+
+def test_a_disk_without_room_for_the_context_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[object] = []
+
+    def full(**options: object) -> None:
+        folders.append(options["dir"])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("kit.remote.engine.build._IN_MEMORY", 1000)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    wheel = tmp_path / "mine.whl"
+    wheel.write_bytes(b"x" * 10_000)
+    with pytest.raises(ImageError) as caught:
+        build_with_wheel(wheel)
+    assert caught.value.message == f"the files of the build cannot be copied to {tmp_path}: No space left on device"
+    assert "TMPDIR" in str(caught.value.hint)
+    assert folders == [str(tmp_path)]
+
+
+def test_a_wheel_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=rf"{tmp_path}/mine\.whl: No such file or directory$"):
+        build_with_wheel(tmp_path / "mine.whl")
 
 
 def test_a_build_asks_no_credential_helper_and_sends_no_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

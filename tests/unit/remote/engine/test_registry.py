@@ -83,11 +83,26 @@ def pull(api: Api, progress: Progress | None = None) -> None:
     )
 
 
+@pytest.fixture
+def logged_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+
+
 def test_a_push_needs_a_name_and_leaves_none() -> None:
     api = Api({"aux": {"Digest": "sha256:ee"}}, has={"kit:cpu-0123": 1})
     assert push(api) == "sha256:ee"
     assert api.names.keys() == {"kit:cpu-0123"}
     assert api.auth == [{"username": "ann", "password": "s3cret"}]
+
+
+def test_a_push_from_containerds_image_store_has_a_digest() -> None:
+    """Its engine sends no `aux` (moby, daemon/containerd/image_push.go)."""
+    digest = f"sha256:{'ee' * 32}"
+    line = {"status": f"cpu-0123: digest: {digest} size: 1786"}
+    assert push(Api({"status": "The push refers to repository [r]"}, line, has={"kit:cpu-0123": 1})) == digest
+    # Docker's own store sends both.
+    aux = {"progressDetail": {}, "aux": {"Tag": "cpu-0123", "Digest": digest, "Size": 1786}}
+    assert push(Api(line, aux, has={"kit:cpu-0123": 1})) == digest
 
 
 def test_a_name_that_was_there_stays() -> None:
@@ -201,6 +216,38 @@ SAID = [
     ("toomanyrequests: You have reached your pull rate limit.", "accepts no more requests", "wait"),
     ("manifest unknown: manifest unknown", "the registry does not have " + NAME,
      "kit image push r.example.com:5000/team"),
+    # Harbor, issue 17390.
+    ("denied: adding 29.0 MiB of storage resource, which when updated to current usage of 152.4 MiB will exceed the "
+     "configured upper limit of 10.0 MiB.",
+     "has no more room for " + NAME + ": denied: adding 29.0 MiB of storage resource", "a larger quota"),
+    ("write /var/lib/docker/tmp/GetImageBlob1: disk quota exceeded", "the disk of the engine is full", "prune"),
+    # Azure, docker/build-push-action issue 1214.
+    ("denied: client with IP '10.9.9.9' is not allowed access. Refer https://aka.ms/acr/firewall to grant access.",
+     f"does not allow ann to do this with {NAME}: denied: client with IP '10.9.9.9' is not allowed access", "ask"),
+    ("denied: access forbidden", f"does not allow ann to do this with {NAME}", "ask"),
+    # Harbor, issue 21373: the login is valid.
+    ("unauthorized: unauthorized to access repository: team/kit, action: push: unauthorized to access repository: "
+     "team/kit, action: push", "does not allow ann to do this with " + NAME, "ask for the permission"),
+    # docker/hub-feedback issue 826.
+    ('Get "https://r.example.com:5000/v2/": Proxy Authentication Required',
+     "the host cannot reach r.example.com:5000 through its engine's proxy: Proxy Authentication Required", "no_proxy"),
+    ('Get "https://r.example.com:5000/v2/": proxyconnect tcp: dial tcp 10.0.0.9:3128: connect: connection refused',
+     "through its engine's proxy: dial tcp 10.0.0.9:3128: connect: connection refused", "docker info on the host"),
+    ('Get "https://r.example.com:5000/v2/": proxyconnect tcp: dial tcp: lookup proxy on 10.0.0.2:53: no such host',
+     "through its engine's proxy: dial tcp: lookup proxy on 10.0.0.2:53: no such host", "docker info"),
+    # containerd's image store, docker/cli issue 4959 and moby issue 52411.
+    (f"missing content: content digest sha256:{'16' * 32}: not found", "of the host lacks a part of " + NAME,
+     "image rm"),
+    # Layers are in an object store (docker-archive-public/docker.kitematic issue 2113), logins at a server for tokens.
+    ("error pulling image configuration: Get https://d3.cloudfront.net/registry-v2/docker/data?Expires=1: dial tcp: "
+     "lookup d3.cloudfront.net on 10.0.0.2:53: no such host",
+     "the host cannot reach d3.cloudfront.net, which r.example.com:5000 needs", "curl https://d3.cloudfront.net/"),
+    ('Get "https://auth.example.com:5001/token?service=r": dial tcp 10.0.0.3:5001: connect: connection refused',
+     "the host cannot reach auth.example.com:5001, which r.example.com:5000 needs", "firewalls"),
+    ('Get "https://r.example.com:5000/v2/": dial tcp: lookup r.example.com on 10.0.0.2:53: no such host',
+     "the name of r.example.com:5000 does not resolve on the host", "DNS"),
+    ('Get "https://r.example.com:5000/v2/": dial tcp 10.0.0.1:5000: connect: connection refused',
+     "nothing listens at r.example.com:5000", "curl"),
     ("denied: Your authorization token has expired. Reauthenticate and try again.",
      "the login to r.example.com:5000 has expired", "log in again: docker login r.example.com:5000"),
     ("invalid_token: The token has expired", "has expired", "docker login"),
@@ -220,6 +267,55 @@ def test_the_cause_is_named(words: str, message: str, hint: str) -> None:
     assert message in caught.value.message
     assert hint in str(caught.value.hint)
     assert caught.value.host == "gpu1"
+
+
+def test_a_refusal_without_a_reason_stays_short() -> None:
+    for words in ("denied: requested access to the resource is denied", "denied: access forbidden"):
+        message = fault(words, reference=NAME, doing="push", login=ANN, host="gpu1").message
+        assert message.endswith(NAME)
+
+
+def test_without_a_login_harbor_requires_one() -> None:
+    words = "unauthorized: unauthorized to access repository: team/kit, action: pull"
+    caught = fault(words, reference=NAME, doing="look", login=None, host="gpu1")
+    assert "requires a login, and you gave none" in caught.message
+
+
+def test_the_proxy_of_this_machines_engine_is_not_one_that_kit_sets_up() -> None:
+    words = 'Get "https://r.example.com:5000/v2/": Proxy Authentication Required'
+    caught = fault(words, reference=NAME, doing="push", login=ANN, host=None)
+    assert "docker info on this machine shows the proxy; correct it in the engine's settings" in str(caught.hint)
+
+
+def test_docker_hub_has_one_server_of_several_names() -> None:
+    words = 'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host'
+    caught = fault(words, reference="docker.io/ann/kit:cpu-0123", doing="look", login=None, host="gpu1")
+    assert caught.message == "the name of docker.io does not resolve on the host"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "host", "hint"),
+    [
+        ("team/hdv:1", "pull access denied for team/hdv, repository does not exist or may require 'docker login'", None,
+         "correct its name; or, if it is private, log in as a user who may pull it: docker login docker.io"),
+        ("r.io/hvd:1", "manifest for r.io/hvd:1 not found: manifest unknown", "gpu1",
+         "correct its name; or, if it is private, pull it on a machine that reaches a registry, and bring it: "
+         "docker save r.io/hvd:1 | kit ssh gpu1 -- sudo docker load"),
+        ("team/hvd:1", "toomanyrequests: You have reached your unauthenticated pull rate limit.", None, "docker login"),
+        ("team/hvd:1", "dial tcp: lookup registry-1.docker.io: no such host", None,
+         "pull it on a machine that reaches a registry, and bring it: docker save team/hvd:1 | docker load"),
+        ("team/hvd@sha256:dd", "dial tcp: lookup registry-1.docker.io: no such host", None,
+         "let that engine reach a registry that has it, or name the image by a tag: docker load brings no digest"),
+        ("nvcr.io/a:1", "no matching manifest for linux/arm64/v8 in the manifest list entries: no match for platform "
+         "in manifest: not found", None, "not for the processor of that engine: name one that is, or let the head's"),
+        ("team/hvd:1", "Get https://registry-1.docker.io/v2/: Proxy Authentication Required", None, "pull it on a"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("logged_out")
+def test_a_pull_that_failed_has_the_next_step(name: str, reason: str, host: str | None, hint: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        Engine(Api({"error": reason}), host=host).pull(name)
+    assert hint in str(caught.value.hint)
 
 
 def test_an_image_that_is_not_kits_is_never_to_be_pushed() -> None:

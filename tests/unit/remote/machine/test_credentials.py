@@ -2,14 +2,21 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from kit.cli.verbs.registry_login import registry_login
 from kit.errors import ImageError, InputError
 from kit.model.registry import RegistryLogin
 from kit.model.secret import Secret
 from kit.remote.machine.credentials import find_login
+
+if TYPE_CHECKING:
+    from kit.cli.screen.terminal import Terminal
 
 ADDRESS = "r.example.com:5000"
 ANN = RegistryLogin(user="ann", secret=Secret(b"s3cret"))
@@ -53,6 +60,20 @@ def test_a_helper_that_is_not_there(config: Path) -> None:
     with pytest.raises(ImageError, match=f"login to {ADDRESS} cannot be read") as caught:
         find_login(ADDRESS, {})
     assert "docker login" in str(caught.value.hint)
+
+
+def test_a_password_that_is_not_utf_8_is_not_shown() -> None:
+    """As of a file that Windows wrote. Python writes \\udcff for its first byte."""
+    password = os.fsdecode(b"\xffs3cret")
+    environ = {"KIT_REGISTRY": ADDRESS, "KIT_REGISTRY_USER": "ann", "KIT_REGISTRY_PASSWORD": password}
+    with pytest.raises(InputError, match="the password in KIT_REGISTRY_PASSWORD is not UTF-8") as by_variable:
+        find_login(ADDRESS, environ)
+    terminal = cast("Terminal", SimpleNamespace(read=lambda: password))
+    args = SimpleNamespace(username="ann", password_stdin=True)
+    with pytest.raises(InputError, match="the password in standard input is not UTF-8") as by_file:
+        registry_login(args, terminal, {}, ADDRESS)
+    for caught in (by_variable.value, by_file.value):
+        assert "s3cret" not in f"{caught}{caught.hint}"
 
 
 def test_the_variables_go_first(config: Path) -> None:

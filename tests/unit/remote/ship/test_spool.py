@@ -21,7 +21,7 @@ import requests
 from kit.errors import ImageError, KitError, UnreachableError
 from kit.remote.ship.packs import locked_folder
 from kit.remote.ship.porter import wire
-from kit.remote.ship.spool import Spool, _Reading
+from kit.remote.ship.spool import Spool, _Reading, patience_s
 from tests.fakes.head import until
 from tests.fakes.sdk import Api
 from tests.fakes.socket_engine import sha, tar_of
@@ -82,6 +82,16 @@ def test_a_request_comes_out_of_the_engine_once(spool: Spool, api: Api, failures
     assert api.saves == 1
     assert failures == []
     assert spool.sizes == [len(TOP), len(BASE)]
+
+
+def test_a_large_image_may_take_long_until_its_first_byte(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine first writes all of it to its own disk."""
+    assert patience_s(1_500_000_000) == 600
+    assert patience_s(20_000_000_000) == 2000
+    inspect = api.inspect_image
+    monkeypatch.setattr(api, "inspect_image", lambda image: {**inspect(image), "Size": 20_000_000_000})
+    Spool(IMAGE, lambda error: None).close()
+    assert api.timeout == 2000
 
 
 def test_a_layer_on_top_is_pushed_and_leaves_no_name(spool: Spool, api: Api, failures: list[KitError]) -> None:

@@ -1,0 +1,18 @@
+"""Where kit keeps large temporary files on this machine: on a disk, because /tmp may be memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+FREE_IT = "free space there, or set TMPDIR to a folder on another disk"
+
+
+def scratch_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder TMPDIR if it exists, or else /var/tmp, or else the system's temporary folder."""
+    named = environ.get("TMPDIR", "")
+    # As other programs do, leave a TMPDIR that is not there.
+    if named and Path(named).is_dir():
+        return Path(named)
+    return Path("/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir())  # noqa: S108
