@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from kit.errors import HostsFailed, Interrupted, KitError, NotReadyError, SlowError, StepError, UnreachableError
-from kit.events import Phase, Reporter
+from kit.events import HostFailed, Phase, Reporter
 from kit.flows.cluster.audit import read_audit
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
 from kit.flows.cluster.lock import lock_release, lock_status
 from kit.flows.cluster.ps import ps
 from kit.model.host import Login
-from kit.model.plan import Plan
+from kit.model.plan import Plan, Step
 from kit.model.swarm import StackRemove
 from kit.remote.cluster import execute
 from kit.remote.cluster.execution import Execution
@@ -124,6 +124,21 @@ def test_a_lock_that_is_taken_away_stops_the_deploy(
     assert all(vm.containers == [] for vm in fleet.vms.values())
     # Each host had one step at the most, and the two threads may have seen the same lock.
     assert all(len(changed) <= 2 for changed in fleet.changes.values())
+
+
+def test_no_host_is_reported_as_failed_whose_steps_end_because_kit_gave_the_lock_back(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C, kit releases the lock while other threads are still about to begin a step."""
+
+    def given_back(_: Execution, host: str, step: Step) -> None:
+        if type(step) in execute.ON_HOST:
+            raise Interrupted("the change was ended before this step", host=host)
+
+    monkeypatch.setattr(Execution, "begin", given_back)
+    with pytest.raises((Interrupted, HostsFailed)):
+        deploy(fleet.context(reporter))
+    assert reporter.of(HostFailed) == []
 
 
 def test_a_lock_that_is_taken_away_stops_down(

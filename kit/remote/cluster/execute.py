@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
-from kit.errors import KitError, SlowError, UnreachableError
+from kit.errors import Interrupted, KitError, SlowError, UnreachableError
 from kit.events import HostDone, HostFailed, Phase
 from kit.model.host import Host
 from kit.model.plan import HostPlan, Needs, Plan, Round
@@ -57,6 +57,8 @@ def side_by_side(execution: Execution, plans: Sequence[HostPlan]) -> Mapping[str
                 for step in steps_of[host.name]:
                     execution.begin(host.name, step)
                     ON_HOST[type(step)](execution, transport, step)
+            except Interrupted:
+                raise
             except KitError as error:
                 execution.reporter.report(HostFailed(host=host.name, text=error.message, hint=error.hint))
                 raise

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Literal, Protocol
 
-from kit.errors import KitError, NotReadyError, SlowError, StepError
+from kit.errors import Interrupted, KitError, NotReadyError, SlowError, StepError
 from kit.model.answer import OddAnswer, answer_of, number
 from kit.model.host import Login
 from kit.model.lock import Holder, LockStatus
@@ -37,7 +37,7 @@ _LATEST = 2**36
 
 
 class Lock(Protocol):
-    """A lock that was taken. `check` raises NotReadyError once the lock is lost or released."""
+    """A lock that was taken. `check` raises NotReadyError once it is lost, and Interrupted once kit released it."""
 
     def check(self) -> None: ...
 
@@ -140,7 +140,10 @@ class SshLock:
             thread.start()
 
     def check(self) -> None:
-        if self._over.is_set() or self._gone.is_set() or _now() - self._sure > TRUST_S:
+        if self._over.is_set():
+            # A thread of a change that Ctrl-C has ended. The main thread says so, and which hosts are not done.
+            raise Interrupted("the change was ended before this step", host=self._host)
+        if self._gone.is_set() or _now() - self._sure > TRUST_S:
             raise NotReadyError(
                 "the lock of the cluster was lost: somebody released it, or the line to the head was cut",
                 hint="nothing more was begun, and hosts may be incomplete. Run kit lock status, then: kit deploy",

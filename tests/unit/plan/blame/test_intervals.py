@@ -66,7 +66,7 @@ def test_torchrun_numbers_hosts_in_another_order(seen: dict[str, list[int]], exp
 
 
 def rows(*counts: int) -> list[SuspectReading]:
-    """Return readings with so many ranks."""
+    """Return readings with these numbers of ranks."""
     return [
         SuspectReading(at=float(at), suspects=Suspects(ranks=tuple(Suspect(rank=rank) for rank in range(count))))
         for at, count in enumerate(counts)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import KitError, NotReadyError, SlowError, StepError, UnreachableError
+from kit.errors import Interrupted, KitError, NotReadyError, SlowError, StepError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.cluster import lock
@@ -433,7 +433,8 @@ class TestKitsSide:
             assert 0 <= status.holder.age_s < 60
         assert lock.look(Here(), "lab", str(file)).state == "free"
         assert not file.parent.exists()
-        with pytest.raises(NotReadyError):
+        # Threads of a change check it once more while Ctrl-C ends the change: nobody lost the lock.
+        with pytest.raises(Interrupted):
             held.check()
 
     def test_the_second_sees_who_and_what_to_do(self, ssh: Ssh, file: Path) -> None:
