@@ -488,6 +488,8 @@ def test_a_word_that_is_neither_run_nor_host_is_called_so(flows: Flows, capsys: 
     assert main(["logs", "zz"], environ={}) == 2
     assert "logs" not in flows.calls
     assert "'zz' is not in hosts, nor is it a run's id" in capsys.readouterr().err
+    main(["logs", "gpu3"], environ={})
+    assert "→ did you mean gpu2 or gpu1? Or list the runs: kit runs\n" in capsys.readouterr().err
     main(["logs", "--nodes", "zz"], environ={})
     assert "run's id" not in capsys.readouterr().err
 
