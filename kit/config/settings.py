@@ -23,8 +23,8 @@ from kit.config.relative import from_here, make_absolute, refuse_relative_volume
 from kit.config.selection import select_hosts
 from kit.config.text import text_of
 from kit.config.validate import validate
-from kit.config.words import listed, near, shown
-from kit.errors import InputError, InputErrors
+from kit.config.words import listed, near, plain, shown
+from kit.errors import InputError, InputErrors, KitError
 from kit.model.host import Inventory
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
@@ -104,6 +104,8 @@ def load_hosts(
         if not named:
             refuse_other_names(path, _HOSTS_NAMES)
         hint = "`kit init` writes one for you to fill in; `kit lab up` makes a cluster on this machine to try kit"
+        if hosts_flag and _chooses_hosts(folder / "hosts", str(hosts_flag), text_of):
+            hint = f"--hosts names a file; to use only some hosts, where the verb can: -H {plain(named)}"
         above = None if named else file_above(folder, path.name)
         raise InputError(
             f"there is no hosts file {shown(str(path))}",
@@ -116,6 +118,14 @@ def load_hosts(
         return inventory
     hosts = (host if host.key is None else replace(host, key=absolute(host.key, base)) for host in inventory.hosts)
     return replace(inventory, hosts=tuple(hosts))
+
+
+def _chooses_hosts(path: Path, words: str, text_of: Text) -> bool:
+    """Return whether the words choose hosts of that file. --hosts is easily taken for the plural of --host."""
+    try:
+        return bool(select_hosts(parse_hosts(text_of(path) or "", source=str(path)), words).hosts)
+    except KitError:
+        return False
 
 
 def load_spec(

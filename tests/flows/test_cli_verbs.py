@@ -73,6 +73,7 @@ RECORD = RunRecord(
     places=(Place(node="gpu1", address="10.0.0.1", ranks=2, slots=(0, 1)),),
     failure=Failure(kind="mpirun", host="gpu1"),
 )  # fmt: skip
+BOTH = replace(RECORD, places=(*RECORD.places, Place(node="gpu2", address="10.0.0.2", ranks=2, slots=(0, 1))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +192,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Flows:
         },
         "kit.flows.run.attach": {"attach": RECORD, "wait": RECORD, "run_logs": RECORD},
         "kit.flows.run.stop": {"stop": RECORD},
+        "kit.flows.run.hosts": {"add_hosts": BOTH, "drop_hosts": BOTH},
         "kit.flows.run.local": {"local": LocalResult(image="i", argv=("mpirun", "ls"), exit_code=7, seconds=1.0)},
         "kit.flows.cluster.compose": {"compose_file": FileResult(host="gpu1", text="services: {}\n")},
         "kit.flows.cluster.stack": {"stack_file": FileResult(host="gpu1", text="version: 3\n")},
@@ -237,6 +239,10 @@ WHOLE_LOG = {"rank": None, "since_s": None, "tail": None, "tagged": False, "door
 # Words → the flow, what it is given after the context (and by name), how stdout begins, exit code.
 Row = tuple[list[str], str, tuple[Any, ...], dict[str, Any], str, int]
 VERBS: list[Row] = [
+    (["hosts", "add", "gpu2"], "add_hosts", (None, "gpu2"), {},
+     f"{JOB_LINE}run {BOTH.id}: slots: 2 on gpu1, 2 on gpu2\n", 0),
+    (["hosts", "drop", "gpu2"], "drop_hosts", (None, "gpu2"), {},
+     f"{JOB_LINE}run {BOTH.id}: slots: 2 on gpu1; until its next commit: 2 on gpu2\n", 0),
     (["init", "-f"], "init", (Path(),), {"force": True}, "Wrote hosts and kit.yaml. Put your VMs", 0),
     (["-C", "/a", "init"], "init", (Path("/a"),), {"force": False}, "Wrote", 0),
     (["schema"], "schema", (), {}, '{"type": "object"}\n', 0),
@@ -489,6 +495,8 @@ def test_a_word_that_is_neither_run_nor_host_is_called_so(flows: Flows, capsys: 
     assert main(["logs", "zz"], environ={}) == 2
     assert "logs" not in flows.calls
     assert "'zz' is not in hosts, nor is it a run's id" in capsys.readouterr().err
+    main(["logs", "gpu3"], environ={})
+    assert "→ did you mean gpu2 or gpu1? Or list the runs: kit runs\n" in capsys.readouterr().err
     main(["logs", "--nodes", "zz"], environ={})
     assert "run's id" not in capsys.readouterr().err
 

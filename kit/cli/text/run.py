@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Collection
 
 from kit.cli.text.table import cut, hosts, table
 from kit.model.queue import WaitingRun
@@ -73,10 +74,15 @@ def member(run: RunRecord | WaitingRun) -> str:
     return f"{run.array.of}[{run.array.index}]" if run.array else ""
 
 
-def places(run: RunRecord) -> str:
-    """Return the hosts of a run that changed: `run …: 2 slots on gpu1, 2 on gpu5`."""
-    listed = ", ".join(f"{place.ranks} on {place.node}" for place in run.places)
-    return f"run {run.id}: slots: {listed}"
+def places(run: RunRecord, leaving: Collection[str] = ()) -> str:
+    """Return the hosts of a run that changed: `run …: slots: 2 on gpu1, 2 on gpu5; until its next commit: 2 on gpu2`.
+
+    `leaving` are hosts that were dropped. Those without a rank may have left already.
+    """
+    slots = {place.node: f"{place.ranks} on {place.node}" for place in run.places}
+    line = f"run {run.id}: slots: {', '.join(text for node, text in slots.items() if node not in leaving)}"
+    left = [text for node, text in slots.items() if node in leaving]
+    return f"{line}; until its next commit: {', '.join(left)}" if left else line
 
 
 def state(run: RunRecord) -> str:

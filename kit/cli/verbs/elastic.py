@@ -36,10 +36,14 @@ def add(session: Session) -> int:
 
 def drop(session: Session) -> int:
     from kit.cli.text import run as text
+    from kit.config.selection import select_hosts
     from kit.flows.run.hosts import drop_hosts
 
-    record = drop_hosts(session.context(), session.args.run, session.args.hosts)
-    session.show("run", record, text.places)
+    context, hosts = session.context(), session.args.hosts
+    record = drop_hosts(context, session.args.run, hosts)
+    # The run has these hosts until its next commit.
+    leaving = select_hosts(context.inventory, hosts).names
+    session.show("run", record, lambda run: text.places(run, leaving))
     return 0
 
 

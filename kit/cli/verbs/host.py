@@ -62,8 +62,9 @@ def _check_named(word: str, inventory: Inventory) -> None:
     try:
         select_hosts(inventory, word)
     except InputError as error:
-        hint = "; or list the runs: kit runs"
-        raise InputError(f"{error.message}, nor is it a run's id", hint=f"{error.hint}{hint}") from None
+        hint = error.hint or ""
+        runs = " Or list the runs: kit runs" if hint.endswith("?") else "; or list the runs: kit runs"
+        raise InputError(f"{error.message}, nor is it a run's id", hint=hint + runs) from None
 
 
 def exec_(session: Session) -> int:

@@ -89,7 +89,7 @@ def _addition(context: Context, door: Door, run: str | None, hosts: str) -> _Add
         raise InputError(f"run {record.id} has these hosts already", hint="see: kit runs")
     # The head would refuse both, but only after data sets and code have gone to the hosts.
     if not isinstance(fields.get("elastic"), dict):
-        raise _unchanged(door, record, f"run {record.id} is not elastic")
+        raise _unchanged(door, record, _not_elastic(record))
     # Dropped hosts with ranks keep them if they come back. Without one, a cordoned host would hold slots for none.
     empty = [*(node.name for node in new), *(str(place["node"]) for place in back if place.get("out"))]
     if cordoned := {name: door.cordons[name] for name in empty if door.cordons and name in door.cordons}:
@@ -176,9 +176,13 @@ def _change(door: Door, run: RunRecord, *, add: Sequence[Mapping[str, Any]], dro
     raise _unchanged(door, run, why if isinstance(why, str) else "its launcher gave no reason")
 
 
+def _not_elastic(run: RunRecord) -> str:
+    """Return the launcher's words for a run that cannot change its hosts."""
+    return f"run {run.id} is not elastic"
+
+
 def _unchanged(door: Door, run: RunRecord, why: str) -> NotReadyError:
-    return NotReadyError(
-        f"the hosts of run {run.id} stay the same: {why}",
-        hint="only a run that was started with --elastic can change its hosts; look: kit runs",
-        host=door.host,
-    )
+    hint = f"see its hosts: kit runs show {run.id}; if too few would be left, add others first: kit hosts add HOST"
+    if why == _not_elastic(run):
+        hint = "only a run that was started with --elastic can change its hosts; look: kit runs"
+    return NotReadyError(f"the hosts of run {run.id} stay the same: {why}", hint=hint, host=door.host)

@@ -23,6 +23,8 @@ IGNORE = ".kitignore"
 _NEVER = (b".git", b".kit")
 # At the top: what `kit pull` brought home. git ignores it, because it has a .gitignore.
 _PULLED = re.compile(rb"kit-\d{8}-\d{6}-[0-9a-f]{4}")
+# At the top: the files of `kit timeline`, of up to hundreds of MB. In a work tree, git decides.
+_TIMELINE = re.compile(rb"kit-timeline-\d{8}-\d{6}-[0-9a-f]{4}(?:-\d+)?\.json")
 # In bench/: the sessions of `kit bench`. They would grow the code of each later run. In a work tree, git decides.
 _BENCH = b"bench"
 _SESSION = re.compile(rb"\d{8}-\d{6}-[a-z]+(?:-\d+)?")
@@ -159,6 +161,8 @@ def _walk(name: str, scan: Scan, ignored: Ignored | None) -> tuple[list[bytes], 
         if inside is None:
             continue
         files = [one for one in inside[0] if one not in _NEVER]
+        if not here:
+            files = [one for one in files if not _TIMELINE.fullmatch(one)]
         own = {one for one in inside[1] if _own(here, one)}
         folders = [one for one in inside[1] if one not in _NEVER and one not in own]
         files = _kept([before + one for one in files], ignored)

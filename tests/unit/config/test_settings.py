@@ -245,6 +245,20 @@ def test_no_hosts_file_says_how_to_get_one(tmp_path: Path) -> None:
     assert load_spec(tmp_path, flags={}, environ={}) == ClusterSpec()
 
 
+def test_hosts_that_are_given_as_a_file_are_named_as_hosts(tmp_path: Path) -> None:
+    def hint(flag: str) -> str:
+        with pytest.raises(InputError, match="there is no hosts file") as caught:
+            load(tmp_path, hosts_flag=flag, flags={}, environ={})
+        return caught.value.hint or ""
+
+    assert "`kit init`" in hint("gpu1")
+    (tmp_path / "hosts").write_text("gpu1\ngpu2\n")
+    assert hint("gpu[1-2]") == "--hosts names a file; to use only some hosts, where the verb can: -H gpu[1-2]"
+    assert "`kit init`" in hint("gpu3")
+    (tmp_path / "hosts").write_text("gpu1 slots=no\n")
+    assert "`kit init`" in hint("gpu1")
+
+
 @pytest.mark.parametrize("name", ["hosts.txt", "hostfile"])
 def test_a_hosts_file_of_another_name_is_not_ignored(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("n1\n")

@@ -76,6 +76,14 @@ IMAGE = (
         ),
     ),
     Rule(
+        name="horovod-torch",
+        text="Horovod in the image was built without horovod.torch",
+        hint="none of kit's images has Horovod for PyTorch: use torch.distributed, and below image: in kit.yaml, write "
+        f"frameworks: [pytorch] (a base of your own must have Horovod for PyTorch itself), then {BUILD}",
+        says=("Extension horovod.torch has not been built: ",),
+        raised=("AttributeError: module 'horovod.torch' has no attribute 'init'",),
+    ),
+    Rule(
         name="horovod-extension",
         text="Horovod in the image was built without {extension}",
         hint="correct image.frameworks (or image.flavour) in kit.yaml, which sets what Horovod is built "

@@ -34,6 +34,13 @@ def test_no_run() -> None:
     assert runtext.runs(RunsResult(cluster="lab", runs=())) == "Cluster lab has had no run yet."
 
 
+def test_hosts_that_were_dropped_are_there_until_the_next_commit() -> None:
+    assert runtext.places(RUN) == f"run {RUN.id}: slots: 2 on gpu1, 2 on gpu2, 2 on gpu3"
+    text = runtext.places(RUN, ["gpu3", "gpu1"])
+    assert text == f"run {RUN.id}: slots: 2 on gpu2; until its next commit: 2 on gpu1, 2 on gpu3"
+    assert runtext.places(RUN, ["gpu4"]) == runtext.places(RUN)
+
+
 def test_runs_of_an_array_show_their_index() -> None:
     member = replace(RUN, array=Member(of="20261121-101500-aaaa", index=7, size=9))
     head, first, second = rows(member, RUN)

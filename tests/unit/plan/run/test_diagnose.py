@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 SAMPLES = sorted((HERE / "failures").glob("*.txt"))
 PAGE = HERE.parents[3] / "docs/troubleshooting.md"
 RULE_OFF = "-" * 74
+NO_INIT = "AttributeError: module '{}' has no attribute 'init'"
 
 rules = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 
@@ -141,6 +142,17 @@ def test_hints_look_for_processes_on_the_vm_because_a_node_sees_only_its_own(lin
     assert known is not None
     assert known.hint.endswith(f": {command}")
     assert ("--gpu-per-rank" in known.hint) is ("nvidia-smi" in command)
+
+
+@pytest.mark.parametrize(
+    ("extension", "way"), [("horovod.torch", "torch.distributed"), ("horovod.tensorflow", "image.frameworks")]
+)
+def test_no_setting_builds_horovod_for_pytorch(extension: str, way: str) -> None:
+    for line in (f"ImportError: Extension {extension} has not been built: x.so not found", NO_INIT.format(extension)):
+        known = cause(rank("Traceback (most recent call last):", '  File "x.py", line 1, in <module>', line))
+        assert known is not None
+        assert known.text == f"Horovod in the image was built without {extension}"
+        assert [word for word in ("torch.distributed", "image.frameworks") if word in known.hint] == [way]
 
 
 def test_out_of_memory_names_the_limit_of_the_node() -> None:

@@ -287,6 +287,17 @@ def test_sessions_of_kit_bench_do_not_come_along(top: Path) -> None:
     assert [name for name in names(take(top)) if "." in name or name.endswith("/a")] == yours
 
 
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+def test_files_of_kit_timeline_do_not_come_along_unless_git_has_them(top: Path, in_git: bool) -> None:
+    written = ["kit-timeline-20261121-164407-3fa2-2.json", "kit-timeline-20261121-164407-3fa2.json"]
+    yours = ["kit-timeline-mine.json", "sub/kit-timeline-20261121-164407-3fa2.json", "train.py"]
+    write(top, {"train.py": "1"})
+    if in_git:
+        repository(top)
+    write(top, dict.fromkeys((*written, *yours), "1"))
+    assert [name for name in names(take(top)) if name != "sub"] == sorted([*yours, *(written if in_git else ())])
+
+
 def test_a_pattern_that_cannot_be_read_is_refused(top: Path) -> None:
     (top / ".kitignore").write_text("ok\n!\n")
     with pytest.raises(InputError, match=r"\.kitignore has a pattern"):
