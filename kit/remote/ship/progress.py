@@ -40,9 +40,10 @@ class Progress:
         wanted = sum(self._sizes[: len(lane.need or ())])
         if not lane.received and wanted:
             cargo = self._words.cargo
-            text = f"{cargo} {at / 1e9:.2f} of {wanted / 1e9:.2f} GB" if wanted > MEGA else cargo
             # The engine reports the size of a layer's files, without the tar around them, so `at` may exceed it.
-            self.say(lane, text if at else f"waiting for the {cargo}", min(at / wanted, 1.0))
+            shown = min(at, wanted)
+            text = f"{cargo} {shown / 1e9:.2f} of {wanted / 1e9:.2f} GB" if wanted > MEGA else cargo
+            self.say(lane, text if at else f"waiting for the {cargo}", shown / wanted)
 
     def catch_up(self) -> None:
         """Show what was held back, if the ship is not short any more."""
