@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lab(folder: Path) -> Iterator[LabStatus]:
     status = lab_up(spec(), folder=folder, reporter=Silent())
     yield status
-    lab_down(NAME, folder=folder, reporter=Silent())
+    lab_down(NAME, folder=folder)
 
 
 def spec(**changes: object) -> LabSpec:
@@ -263,7 +263,7 @@ def test_another_shape_or_folder_is_refused(lab: LabStatus, folder: Path, tmp_pa
     with pytest.raises(InputError, match="belongs to the folder"):
         lab_up(spec(), folder=tmp_path, reporter=Silent())
     with pytest.raises(InputError, match="belongs to the folder"):
-        lab_down(NAME, folder=tmp_path, reporter=Silent())
+        lab_down(NAME, folder=tmp_path)
     assert lab_status(NAME, folder=folder).state == "running"
 
 
@@ -317,7 +317,7 @@ def test_an_interrupted_up_takes_away_what_it_began(engine: docker.DockerClient,
     finally:
         child.kill()
         child.wait()
-        lab_down(other, folder=tmp_path, reporter=Silent())
+        lab_down(other, folder=tmp_path)
 
 
 def test_a_killed_up_is_completed_by_the_next(engine: docker.DockerClient, tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_a_killed_up_is_completed_by_the_next(engine: docker.DockerClient, tmp_p
         assert status.state == "running"
         assert all(ssh(tmp_path, host.address, "docker", "info").returncode == 0 for host in status.hosts)
     finally:
-        lab_down(other, folder=tmp_path, reporter=Silent())
+        lab_down(other, folder=tmp_path)
     assert not labeled(engine, other)
     assert not list(tmp_path.iterdir())
 
@@ -373,7 +373,7 @@ def test_down_leaves_nothing_and_keeps_what_a_person_changed(engine: docker.Dock
     with (tmp_path / "kit.yaml").open("a") as file:
         file.write("# mine\n")
 
-    removed = lab_down(other, folder=tmp_path, reporter=Silent())
+    removed = lab_down(other, folder=tmp_path)
 
     assert (removed.containers, removed.volumes, removed.networks) == (2, 2, 2)
     assert [path.name for path in removed.kept] == ["kit.yaml"]
@@ -381,4 +381,4 @@ def test_down_leaves_nothing_and_keeps_what_a_person_changed(engine: docker.Dock
     assert not labeled(engine, other)
     assert not processes_of(ids)
     assert not networks & {n.id for n in engine.networks.list()}
-    assert lab_down(other, folder=tmp_path, reporter=Silent()).empty
+    assert lab_down(other, folder=tmp_path).empty

@@ -343,7 +343,7 @@ def test_a_lab_has_a_plain_name_in_every_verb(name: str, tmp_path: Path) -> None
         lambda: lab_status(name, folder=tmp_path),
         lambda: lab_link_rate("none", name, folder=tmp_path),
         lambda: lab_gpu("gpu1", name, folder=tmp_path),
-        lambda: lab_down(name, folder=tmp_path, reporter=Silent()),  # type: ignore[arg-type]
+        lambda: lab_down(name, folder=tmp_path),
     ):
         assert "cannot name a lab" in str(soon(work))
     assert lab_of(f"# Made by kit for the lab '{name}'. `kit lab down` removes it. [0123456789ab]\n") is None

@@ -58,7 +58,7 @@ def lab_down(session: Session) -> int:
     from kit.cli.text import lab as text
     from kit.flows.lab.lab import lab_down
 
-    removed = lab_down(_lab_name(session), folder=session.folder, reporter=session.reporter)
+    removed = lab_down(_lab_name(session), folder=session.folder)
     session.show("lab-removed", removed, text.lab_removed)
     return 0
 

@@ -164,7 +164,7 @@ def lab_gpu(
         return engine.host(container.id, host).pretended_gpus(argv)
 
 
-def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemoved:
+def lab_down(name: str = "lab", *, folder: Path) -> LabRemoved:
     """Remove all of the lab, and its files in `folder`. A file that a person changed stays.
 
     Raises InputError if the lab belongs to another folder that still exists.
@@ -174,10 +174,7 @@ def lab_down(name: str = "lab", *, folder: Path, reporter: Reporter) -> LabRemov
     with open_engine() as engine:
         existing = engine.find(name)
         check_folder(name, folder, existing.network)
-        removed = _remove(engine, name, folder)
-    for path in removed.kept:
-        reporter.report(Warned(text=f"{path} was changed after the lab wrote it, and stays."))
-    return removed
+        return _remove(engine, name, folder)
 
 
 def _status(name: str, folder: Path, existing: LabObjects, *, changed: bool = False) -> LabStatus:

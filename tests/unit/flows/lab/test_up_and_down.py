@@ -184,7 +184,7 @@ def test_a_lab_in_the_home_of_another_person_stays_theirs(engine: Engine, tmp_pa
     try:
         for verb in (
             lambda: flow.lab_up(LabSpec(), folder=mine, reporter=Notes()),
-            lambda: flow.lab_down(folder=mine, reporter=Notes()),
+            lambda: flow.lab_down(folder=mine),
             lambda: flow.lab_link_rate("none", folder=mine),
         ):
             with as_another_user(), pytest.raises(InputError, match="belongs to the folder") as caught:
@@ -196,12 +196,11 @@ def test_a_lab_in_the_home_of_another_person_stays_theirs(engine: Engine, tmp_pa
 
 def test_a_lab_whose_folder_is_gone_can_be_removed_from_any(engine: Engine, tmp_path: Path) -> None:
     engine.existing = LabObjects(network=network(LabSpec(), tmp_path / "gone"))
-    flow.lab_down(folder=tmp_path, reporter=Notes())
+    flow.lab_down(folder=tmp_path)
     assert engine.existing.empty
 
 
 @pytest.mark.usefixtures("engine")
 def test_down_without_a_lab_says_so_once(tmp_path: Path) -> None:
-    notes = Notes()
-    removed = flow.lab_down("mine", folder=tmp_path, reporter=notes)
-    assert [*notes.texts, lab_removed(removed)] == ["Nothing to do: there is no lab 'mine'."]
+    removed = flow.lab_down("mine", folder=tmp_path)
+    assert [lab_removed(removed)] == ["Nothing to do: there is no lab 'mine'."]
