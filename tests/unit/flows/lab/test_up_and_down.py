@@ -203,4 +203,4 @@ def test_a_lab_whose_folder_is_gone_can_be_removed_from_any(engine: Engine, tmp_
 @pytest.mark.usefixtures("engine")
 def test_down_without_a_lab_says_so_once(tmp_path: Path) -> None:
     removed = flow.lab_down("mine", folder=tmp_path)
-    assert [lab_removed(removed)] == ["Nothing to do: there is no lab 'mine'."]
+    assert lab_removed(removed) == "Nothing to do: there is no lab 'mine'."
