@@ -1,7 +1,7 @@
 """What can be done with any value of kit: with a Struct of msgspec, and with a dataclass.
 
 Values are Structs. To define one takes far less time than a dataclass, and every start of kit defines many. The few
-dataclasses have what a Struct lacks: a field that no repr shows, or types that kit looks up.
+dataclasses have what a Struct lacks: a field that no repr shows, types that kit looks up, or no need of msgspec.
 """
 
 from __future__ import annotations

@@ -73,9 +73,10 @@ esac
 
 
 def started(path: Path, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run gpu-check with this folder before the others of the PATH."""
+    """Run gpu-check with this folder before the others of the PATH, and with no package that pip installed."""
     env = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "OUT": str(tmp_path / "out")}
-    return subprocess.run([sys.executable, str(SCRIPT), *words], env=env, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-S", str(SCRIPT), *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 def test_without_a_driver_it_says_so_with_an_exit_code_of_its_own(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Parses the output of nvidia-smi, from driver 410 on. Every function takes text and returns values.
 
 scripts/gpu-check uses this on machines without kit's packages: Python 3.8 and its standard library. For that reason,
-dataclasses are not keyword-only here. The text is untrusted: the parsers raise OddAnswer, and no other exception.
+values are dataclasses here, and not keyword-only. The text is untrusted: the parsers raise OddAnswer, and nothing else.
 
 No parser here has read a real GPU's output so far, but only texts that were composed from the documented formats.
 """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.values import check_size
@@ -18,7 +17,8 @@ _GPU = re.compile(r"GPU ([0-9]{1,4}): (.{1,200}?)(?: \(UUID: (GPU-[0-9A-Za-z-]{1
 _MIG = re.compile(r"MIG (\S{1,40}) +Device +([0-9]{1,4}): +\(UUID: (MIG-[0-9A-Za-z/-]{1,100})\)")
 
 
-class ListedMig(Struct, frozen=True):
+@dataclass(frozen=True)
+class ListedMig:
     """A MIG device: `profile` 3g.20gb, and its number on its GPU."""
 
     profile: str
@@ -26,7 +26,8 @@ class ListedMig(Struct, frozen=True):
     uuid: str
 
 
-class ListedGpu(Struct, frozen=True):
+@dataclass(frozen=True)
+class ListedGpu:
     """A GPU of the list. `uuid` is empty if nvidia-smi does not print it."""
 
     index: int

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from xml.parsers import expat
-
-from msgspec import Struct, field
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.listing import MOST_GPUS
@@ -26,7 +25,8 @@ _REASON = re.compile(r"clocks_(?:throttle|event)_reason_([a-z_]{1,60})")
 _VERSION = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,5}){0,3}")
 
 
-class Mig(Struct, frozen=True):
+@dataclass(frozen=True)
+class Mig:
     """A MIG device of a GPU: its number, its GPU and compute instance, its memory, and its UUID if XML has it."""
 
     index: int
@@ -36,7 +36,8 @@ class Mig(Struct, frozen=True):
     uuid: str | None = None
 
 
-class Process(Struct, frozen=True):
+@dataclass(frozen=True)
+class Process:
     """A process on a GPU. `kind` is C for computing, G for graphics, or both."""
 
     pid: int
@@ -45,7 +46,8 @@ class Process(Struct, frozen=True):
     memory_mib: int | None = None
 
 
-class GpuState(Struct, frozen=True):
+@dataclass(frozen=True)
+class GpuState:
     """One GPU. None means that the GPU or this driver does not report the value.
 
     `reasons` are what holds the clocks down now (gpu_idle, sw_power_cap, hw_thermal_slowdown …). `application_mhz` is
@@ -88,7 +90,8 @@ class GpuState(Struct, frozen=True):
     processes: tuple[Process, ...] = ()
 
 
-class State(Struct, frozen=True):
+@dataclass(frozen=True)
+class State:
     """All GPUs of a host, the driver's version, and the newest CUDA that this driver supports."""
 
     driver: str = ""
@@ -96,7 +99,8 @@ class State(Struct, frozen=True):
     gpus: tuple[GpuState, ...] = ()
 
 
-class _Element(Struct):
+@dataclass
+class _Element:
     tag: str
     text: str = ""
     attributes: dict[str, str] = field(default_factory=dict)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.values import amount, check_size, known, program_name, whole
@@ -18,7 +17,8 @@ APP_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 
-class ComputeApp(Struct, frozen=True):
+@dataclass(frozen=True)
+class ComputeApp:
     """A process that computes on a GPU. `program` and `memory_mib` are None if nvidia-smi may not see them."""
 
     gpu: str
@@ -27,7 +27,8 @@ class ComputeApp(Struct, frozen=True):
     memory_mib: int | None = None
 
 
-class Sample(Struct, frozen=True):
+@dataclass(frozen=True)
+class Sample:
     """One line of dmon. A value is None if the GPU does not report it, or this driver has no such column."""
 
     gpu: int

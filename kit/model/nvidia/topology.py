@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-from msgspec import Struct, field
+from dataclasses import dataclass, field
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.values import check_size
@@ -22,7 +21,8 @@ _LIST = re.compile(r"[0-9]{1,5}(?:-[0-9]{1,5})?(?:,[0-9]{1,5}(?:-[0-9]{1,5})?)*"
 _NAMED = re.compile(r"(NIC[0-9]{1,4}): ([A-Za-z0-9_.-]{1,60})")
 
 
-class Topology(Struct, frozen=True):
+@dataclass(frozen=True)
+class Topology:
     """The matrix. Devices are GPU0 …, and NICs by their RDMA names (mlx5_0).
 
     `links` has the kind of connection of each pair, such as NV18, PIX or SYS. `cpus` (0-31,64-95) and `numa` (0) have

@@ -147,22 +147,31 @@ def _with_submodules(folder: Path, commit: str = "HEAD", prefix: str = "") -> tu
     """
     raw = _git(folder, *_EVERYWHERE, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", commit, "--", ".").stdout
     rows = raw.split(b"\0")
-    changed = {
-        os.fsdecode(path): submodule[1].decode()
-        for row, path in zip(rows[::2], rows[1::2], strict=False)
-        if (submodule := _CHANGED.match(row))
-    }
-    others = [f":(top,exclude,literal){path}" for path in changed]
-    text, cut = _diff(folder, *_WHOLE, commit=commit, prefix=prefix, paths=(".", *others))
     top = folder / _word(folder, "rev-parse", "--show-cdup")
-    for path, commit_there in changed.items():
+    bases = {
+        os.fsdecode(path): base
+        for row, path in zip(rows[::2], rows[1::2], strict=False)
+        if (submodule := _CHANGED.match(row)) and (base := _base(top / os.fsdecode(path), submodule[1].decode()))
+    }
+    others = [f":(top,exclude,literal){path}" for path in bases]
+    text, cut = _diff(folder, *_WHOLE, commit=commit, prefix=prefix, paths=(".", *others))
+    for path, base in bases.items():
         if not cut:
-            inside = top / path
-            # A submodule that is new is compared with a tree without files.
-            base = commit_there if commit_there.strip("0") else _word(inside, "hash-object", "-t", "tree", os.devnull)
-            more, cut = _with_submodules(inside, base, f"{prefix}{path}/")
+            more, cut = _with_submodules(top / path, base, f"{prefix}{path}/")
             text += more
     return text[:MOST_DIFF], cut or len(text) > MOST_DIFF
+
+
+def _base(submodule: Path, commit: str) -> str:
+    """Return what to compare a submodule with: this commit, or a tree without files if it is new (zeros).
+
+    Return "" if its repository is not there, or lacks the commit: then git says so where the files would be.
+    """
+    if not os.path.lexists(submodule / ".git") or not _is_top(submodule):
+        return ""
+    if not commit.strip("0"):
+        return _word(submodule, "hash-object", "-t", "tree", os.devnull)
+    return _word(submodule, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
 
 
 def _diff(

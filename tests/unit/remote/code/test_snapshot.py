@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -790,6 +791,29 @@ def test_the_difference_restores_files_of_submodules_that_are_no_text(tmp_path: 
     for inside in changed[1:]:
         assert [(inside / name).read_bytes() for name in ("net.py", "data.bin")] == [b"two\n", b"two\0"]
     assert (folder / "train.py").read_bytes() == b"two\n"
+
+
+def test_the_difference_names_submodules_that_git_cannot_compare(tmp_path: Path, top: Path) -> None:
+    """One is not checked out, as after a merge, and one is a shallow clone. kit left both out."""
+    repository(top, {"train.py": "one\n"})
+    for name in ("lib", "old"):
+        there = repository(tmp_path / name, {"net.py": "one\n", "data.bin": "one\0"})
+        git(top, "submodule", "--quiet", "add", str(there), name)
+    git(top, "commit", "-qm", "both")
+    git(top, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},new")
+    (top / "new").mkdir()
+    shutil.rmtree(top / "old")
+    write(tmp_path / "old", {"net.py": "two\n"})
+    git(tmp_path / "old", "commit", "-qam", "two")
+    git(top, "clone", "-q", "--depth=1", (tmp_path / "old").as_uri(), "old")
+    write(top / "lib", {"data.bin": "two\0"})
+    known = take(top).git
+    assert known
+    assert known.diff.count(b"GIT binary patch") == 1
+    assert re.findall(rb"^Submodule (\w+) \w+\.\.\.\w+ (\(.*\))$", known.diff, re.MULTILINE) == [
+        (b"new", b"(new submodule)"),
+        (b"old", b"(commits not present)"),
+    ]
 
 
 @pytest.mark.parametrize("below", ["", "lib"])
