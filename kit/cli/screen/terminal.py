@@ -60,6 +60,8 @@ class Terminal:
         # By stream; None if it is no terminal, or raw.
         self._filters: dict[int, ByteFilter | None] = {}
         self._noticed = False
+        # The streams that could not be written.
+        self._gone: set[int] = set()
         self._lock = threading.Lock()
         live = LiveLine()
         both = self.is_terminal(out) and self.is_terminal(err)
@@ -245,7 +247,11 @@ class Terminal:
                 self._write(stream, "\x1b[0m")
 
     def _write(self, stream: TextIO, text: str | bytes) -> None:
-        if self.broken or not text:
+        if text and not self.broken:
+            self._attempt(stream, text)
+
+    def _attempt(self, stream: TextIO, text: str | bytes) -> None:
+        if self.is_gone(stream):
             return
         try:
             if isinstance(text, bytes):
@@ -256,13 +262,19 @@ class Terminal:
         except (OSError, ValueError) as error:  # gone, full or closed
             self.broken = True
             self.quietly = isinstance(error, BrokenPipeError)
+            self._gone.add(id(stream))
+
+    def is_gone(self, stream: TextIO) -> bool:
+        """Return whether this stream could not be written. `broken` is about any stream."""
+        return id(stream) in self._gone
 
     def canvas(self, stream: TextIO) -> TextIO:
         """Return a stream on which rich may draw. A write never raises: if the terminal is gone, it sets `broken`.
 
-        After a closed window, kit cleans up, and reports what it does. Only `notice` interrupts, outside of rich.
+        After a closed window, kit cleans up, and reports what it does. Only `notice` interrupts, outside of rich. If
+        only the other stream is gone, rich can still clear the screen and show the cursor.
         """
-        return cast("TextIO", _Canvas(stream, self._write))
+        return cast("TextIO", _Canvas(stream, self._attempt))
 
     def notice(self) -> None:
         """Interrupt the main thread once if a reader is gone."""
