@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -184,7 +184,9 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 def _pipe_ended(terminal: Terminal) -> int:
     if not terminal.quietly and not sys.stderr.closed:
-        sys.stderr.write("kit: error: cannot write the output: the disk is full, or the output is closed\n")
+        # stderr may be a terminal whose window was closed.
+        with suppress(OSError):
+            sys.stderr.write("kit: error: cannot write the output: the disk is full, or the output is closed\n")
     # Python flushes stdout again when it exits, and must not complain then.
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -200,24 +202,27 @@ def _pipe_ended(terminal: Terminal) -> int:
 def _signals() -> Iterator[None]:
     """Handle SIGTERM and a closed terminal like Ctrl-C, so that verbs clean up. nohup keeps its effect."""
 
-    hung_up = False
+    interrupted = False
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
-        nonlocal hung_up
-        # For one closed window, the kernel, the shell and kit.cli.screen.terminal may each send a signal.
-        again, hung_up = hung_up and number == signal.SIGHUP, hung_up or number == signal.SIGHUP
+        nonlocal interrupted
+        # SIGHUP counts only as the first signal: see kit.cli.screen.terminal.
+        again, interrupted = interrupted and number == signal.SIGHUP, True
         if not again:
             raise KeyboardInterrupt
 
     before = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    for number, handler in usual.items():
+        if signal.getsignal(number) is handler:
             before[number] = signal.signal(number, interrupt)
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # `_run` may have ignored SIGINT until the end of the process.
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, handler)
 
 
 if __name__ == "__main__":

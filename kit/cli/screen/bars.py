@@ -64,7 +64,7 @@ class Bars(Quiet):
         with self._lock:
             # Nobody sees what is drawn on a terminal that is gone. An interrupt may also have come in the middle of
             # rich, which has lost count then.
-            if not self.terminal.broken:
+            if not self.terminal.is_gone(self.terminal.err):
                 self._show(event)
         self.terminal.notice()
 
@@ -98,7 +98,7 @@ class Bars(Quiet):
     def close(self) -> None:
         """Remove the bars from the screen; one line of the phase stays."""
         with self._lock:
-            if not self.terminal.broken:
+            if not self.terminal.is_gone(self.terminal.err):
                 self._finish()
         super().close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import threading
@@ -61,8 +60,8 @@ class Terminal:
         # By stream; None if it is no terminal, or raw.
         self._filters: dict[int, ByteFilter | None] = {}
         self._noticed = False
-        # Whether it is a terminal whose window was closed.
-        self._hung_up = False
+        # The streams that could not be written.
+        self._gone: set[int] = set()
         self._lock = threading.Lock()
         live = LiveLine()
         both = self.is_terminal(out) and self.is_terminal(err)
@@ -248,7 +247,11 @@ class Terminal:
                 self._write(stream, "\x1b[0m")
 
     def _write(self, stream: TextIO, text: str | bytes) -> None:
-        if self.broken or not text:
+        if text and not self.broken:
+            self._attempt(stream, text)
+
+    def _attempt(self, stream: TextIO, text: str | bytes) -> None:
+        if self.is_gone(stream):
             return
         try:
             if isinstance(text, bytes):
@@ -259,21 +262,26 @@ class Terminal:
         except (OSError, ValueError) as error:  # gone, full or closed
             self.broken = True
             self.quietly = isinstance(error, BrokenPipeError)
-            self._hung_up = isinstance(error, OSError) and error.errno == errno.EIO
+            self._gone.add(id(stream))
+
+    def is_gone(self, stream: TextIO) -> bool:
+        """Return whether this stream could not be written. `broken` is about any stream."""
+        return id(stream) in self._gone
 
     def canvas(self, stream: TextIO) -> TextIO:
         """Return a stream on which rich may draw. A write never raises: if the terminal is gone, it sets `broken`.
 
-        After a closed window, kit cleans up, and reports what it does. Only `notice` interrupts, outside of rich.
+        After a closed window, kit cleans up, and reports what it does. Only `notice` interrupts, outside of rich. If
+        only the other stream is gone, rich can still clear the screen and show the cursor.
         """
-        return cast("TextIO", _Canvas(stream, self._write))
+        return cast("TextIO", _Canvas(stream, self._attempt))
 
     def notice(self) -> None:
         """Interrupt the main thread once if a reader is gone."""
         with self._lock:
             first, self._noticed = self.broken and not self._noticed, self.broken
         if first:
-            _interrupt(hung_up=self._hung_up)
+            _interrupt()
 
 
 class _Canvas:
@@ -306,13 +314,13 @@ def _write_bytes(stream: TextIO, data: bytes) -> None:
         buffer.write(data)
 
 
-def _interrupt(*, hung_up: bool) -> None:
+def _interrupt() -> None:
     import _thread  # noqa: PLC0415  (the only way to interrupt the main thread from another)
 
-    # The kernel signals a closed window, too. kit takes both for one, so that neither cuts the cleanup short.
-    first = (signal.SIGHUP,) if hung_up else ()
-    # A shell's background job ignores SIGINT; kit.cli.main handles SIGTERM in the same way.
-    for number in (*first, signal.SIGINT, signal.SIGTERM):
+    # For one closed window, the kernel and the shell each send SIGHUP. With `kit … | tee log`, it and Ctrl-C also end
+    # the reader. So kit counts SIGHUP only as the first signal: a reader that is gone cuts no cleanup short.
+    # Under nohup, kit ignores SIGHUP. A shell's background job ignores SIGINT; kit.cli.main handles SIGTERM like it.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         if callable(signal.getsignal(number)):
             _thread.interrupt_main(number)
             return

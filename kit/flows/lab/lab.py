@@ -198,7 +198,8 @@ def _check_same(spec: LabSpec, folder: Path, existing: LabObjects) -> None:
             hint=f"{_same(spec.name, network.shape)}Take it down first ({_down(spec.name)}), or make another one: "
             f"{_elsewhere(spec.name + '2')}.",
         )
-    if network and not access.key_path(folder).exists():
+    # A killed `up` may have made the network alone. Then no host has the old key.
+    if existing.containers and not access.key_path(folder).exists():
         raise InputError(
             f"the login key of the lab '{spec.name}' is gone: {access.key_path(folder)}",
             hint=f"Recreate the lab: {_down(spec.name)}, then kit lab up.",

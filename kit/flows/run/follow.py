@@ -99,7 +99,7 @@ class Follower(Struct):
         Return the ending, or None. Raises UnreachableError or NotReadyError if the head is lost.
         """
         self._base = offset
-        with Interrupts() as interrupts:
+        with Interrupts(self.before) as interrupts:
             try:
                 while not self._stream(interrupts):
                     self._again(interrupts)

@@ -9,16 +9,17 @@ from types import FrameType, TracebackType
 
 
 class Interrupts:
-    """Count Ctrl-C, SIGTERM and a closed terminal, which counts once, within this context. `fd` is readable after one.
+    """Count Ctrl-C, SIGTERM and a closed terminal within this context. `fd` is readable after one.
 
+    A closed terminal counts only as the first. `before` is how many came before this context.
     An ignored signal stays ignored (nohup). Only the main thread gets signals, so other threads count none.
     """
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __init__(self) -> None:
+    def __init__(self, before: int = 0) -> None:
         self.count = 0
-        self._hung_up = False
+        self._earlier = before
         self.fd, self._write = os.pipe()
         self._before: dict[signal.Signals, object] = {}
 
@@ -47,11 +48,9 @@ class Interrupts:
             return
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        # For one closed window, the kernel, the shell and kit.cli.screen.terminal may each send a signal.
-        if number == signal.SIGHUP:
-            if self._hung_up:
-                return
-            self._hung_up = True
+        # Of a closed window or a reader that is gone, which may have ended by the same Ctrl-C: kit.cli.screen.terminal.
+        if number == signal.SIGHUP and self._earlier + self.count:
+            return
         self.count += 1
         try:
             os.write(self._write, b"!")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -284,6 +285,64 @@ raise SystemExit(main(["ps"], handle=handle))
 """
     done = _python(code)
     assert (done.returncode, done.stdout, done.stderr) == (130, "1\ncleaned\n", "kit: interrupted\n")
+
+
+COUNTED = """
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), number)
+        session.terminal.say("stopping the run")
+        print(interrupts.count, file=sys.stderr)
+"""
+RAISED = """
+    try:
+        os.kill(os.getpid(), number)
+    finally:
+        session.terminal.say("cleaning up")
+        print("cleaned", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("body", "printed"), [(COUNTED, b"1\n"), (RAISED, b"cleaned\n")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_reader_that_the_same_signal_ended_interrupts_no_more(
+    number: signal.Signals, body: str, printed: bytes
+) -> None:
+    """With kit run … | tee log, Ctrl-C ends both. Ranks still have their grace, and verbs clean up."""
+    code = f"""
+import os, signal, sys
+from kit.cli.main import main
+from kit.remote.machine.interrupts import Interrupts
+number = signal.{number.name}
+def handle(verb, session):
+    sys.stdin.read()
+{body}
+sys.exit(main(["ps"], handle=handle))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == printed
+    assert process.returncode == 141
+
+
+def test_a_window_that_was_closed_causes_no_traceback(tmp_path: Path) -> None:
+    code = f"""
+import pathlib
+from kit.cli.main import main
+pathlib.Path({str(tmp_path / "code")!r}).write_text(str(main(["version"])))
+"""
+    controller, window = pty.openpty()
+    os.close(controller)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=window, stdout=window, stderr=window, timeout=60, check=False
+    )
+    os.close(window)
+    assert (tmp_path / "code").read_text() == str(KitError.exit_code)
 
 
 def test_closed_streams_cause_no_bug() -> None:

@@ -266,6 +266,19 @@ def test_bars_raise_nothing_when_the_window_is_closed(monkeypatch: pytest.Monkey
     assert where.broken
 
 
+def test_bars_leave_the_screen_when_the_reader_of_stdout_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With kit deploy --json | head, the terminal of stderr must have its cursor again."""
+    monkeypatch.setattr("kit.cli.screen.terminal._interrupt", lambda: None)
+    screen = Tty()
+    where = Terminal(out=Broken(), err=screen, environ={})
+    reporter = choose.reporter(where, "tty", verbose=False)
+    reporter.report(STORY[0])
+    where.say("{}")
+    reporter.report(STORY[1])
+    reporter.close()
+    assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex("\x1b[?25l")
+
+
 def test_a_closed_window_interrupts_as_its_signal_does() -> None:
     """The handlers of that signal know that it may come twice."""
     numbers: list[int] = []

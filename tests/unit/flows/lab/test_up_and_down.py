@@ -69,6 +69,21 @@ def test_up_without_options_says_how_the_lab_was_made(engine: Engine, tmp_path: 
     )
 
 
+def test_up_completes_a_lab_that_has_only_its_network(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed kit lab up may have made no key yet."""
+    made: list[object] = []
+    monkeypatch.setattr(flow, "make", lambda *_, **__: made.append(None))
+    engine.existing = LabObjects(network=network(LabSpec(), tmp_path))
+    flow.lab_up(LabSpec(), folder=tmp_path, reporter=Notes())
+    assert len(made) == 1
+    host = LabContainer(id="1", host="gpu1", address="10.213.9.2", state="exited")
+    engine.existing = LabObjects(network=network(LabSpec(), tmp_path), containers=(host,))
+    with pytest.raises(InputError, match="the login key of the lab 'lab' is gone"):
+        flow.lab_up(LabSpec(), folder=tmp_path, reporter=Notes())
+
+
 def test_other_verbs_name_the_command_that_starts_this_lab(engine: Engine, tmp_path: Path) -> None:
     """kit lab up alone refuses a lab that --hosts 2 made."""
     stopped = LabContainer(id="1", host="gpu1", address="10.213.9.2", state="exited")

@@ -419,6 +419,30 @@ def test_ctrl_c_twice_is_heard_at_once(
     head.nothing_left()
 
 
+class Closing(Remembering):
+    """A terminal whose window is closed. kit notices that when it writes."""
+
+    def report(self, event: Event) -> None:
+        super().report(event)
+        signal.raise_signal(signal.SIGHUP)
+
+
+def test_a_closed_window_takes_no_grace_from_ranks(following: StartFollowing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its signal came while the head started the run."""
+    follower = following(*ranks(1, "exec sleep 600"))
+    follower.before, follower.reporter = 1, Closing()
+    stops: list[Mapping[str, Any]] = []
+    send = follower.door.send
+
+    def note(value: Mapping[str, Any]) -> None:
+        stops.extend([value["stop"]] if "stop" in value else [])
+        send(value)
+
+    monkeypatch.setattr(follower.door, "send", note)
+    to_its_end(follower)
+    assert ([stop["grace"] for stop in stops], follower.interrupted) == ([follow.GRACE_S], 1)
+
+
 def test_ctrl_c_a_third_time_waits_for_nobody(
     following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
