@@ -21,6 +21,13 @@ NOTICED = (
     "another task died",
 )
 _TRACEBACK = "Traceback (most recent call last):"
+# Above a traceback that only follows from the one before it: chained, or printed during the cleanup.
+_FOLLOWS = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+    "Exception ignored in",
+    "Error in atexit",
+)
 # The line below a traceback, and one whose traceback is above the lines that the head has.
 _NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::|$)")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
@@ -40,7 +47,7 @@ def origin(
     `up` has the hosts of ranks, and `ended` what their keepers reported. `wrote` orders ranks by their last lines of
     standard error, and `lines` returns these.
     """
-    if first.rank is None or not _noticed(lines(first.rank)):
+    if first.rank is None or not _noticed(_ending(lines(first.rank))):
         return first
     others = [rank for rank in up if rank != first.rank and _failed(ended.get(rank), lines(rank))]
     if not others:
@@ -56,6 +63,19 @@ def _failed(end: "RankEnd | None", lines: List[str]) -> bool:
     if _noticed(lines) or (end is not None and not end.code and not end.signal):
         return False
     return _raised(lines) or (end is not None and end.signal > 0 and not is_terminated(end))
+
+
+def _ending(lines: List[str]) -> List[str]:
+    """Return the last traceback, with those that it follows from, and what is below; or all lines without one.
+
+    A program may survive a connection that was reset, and write a warning about it.
+    """
+    begin, follows = 0, False
+    for at, line in enumerate(_RANK.sub("", line) for line in lines):
+        if line.startswith(_TRACEBACK):
+            begin, follows = (begin if follows else at), False
+        follows = follows or line.startswith(_FOLLOWS)
+    return lines[begin:]
 
 
 def _noticed(lines: List[str]) -> bool:
