@@ -47,7 +47,7 @@ def origin(
     `up` has the hosts of ranks, and `ended` what their keepers reported. `wrote` orders ranks by their last lines of
     standard error, and `lines` returns these.
     """
-    if first.rank is None or not _noticed(_ending(lines(first.rank))):
+    if first.rank is None or first.oom or not _noticed(_ending(lines(first.rank))):
         return first
     others = [rank for rank in up if rank != first.rank and _failed(ended.get(rank), lines(rank))]
     if not others:

@@ -87,6 +87,11 @@ def test_a_rank_with_its_own_exception_is_the_first(before: bytes) -> None:
     assert found(record(1, "e", RAISED), record(0, "e", before + RAISED), ENDED, terminated).rank == 0
 
 
+def test_a_rank_that_the_kernel_killed_for_its_memory_noticed_nothing() -> None:
+    killed = record(0, "x", b"gpu1 0 9 1")
+    assert found(record(1, "e", RAISED), record(0, "e", SURVIVED), killed).rank == 0
+
+
 @pytest.mark.parametrize(
     "link",
     [
