@@ -31,6 +31,8 @@ _FOLLOWS = (
 # The line below a traceback, and one whose traceback is above the lines that the head has.
 _NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::|$)")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
+# What a program writes that has survived its exception: lines of logging, and bars.
+_GOES_ON = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR)\b|\d{4}-\d\d-\d\d[ T]|.{0,80}?\d%\|")
 # With a process group, PyTorch writes the rank before each line of a traceback.
 _RANK = re.compile(r"^\[rank\d+\]: ")
 
@@ -86,4 +88,6 @@ def _raised(lines: List[str]) -> bool:
     plain = [_RANK.sub("", line) for line in lines if line.strip()]
     begins = [at for at, line in enumerate(plain) if line.startswith(_TRACEBACK)]
     below = plain[begins[-1] + 1 :] if begins else []
+    if any(_GOES_ON.match(line) for line in below):
+        return False
     return any(_NAMED.match(line) for line in below) or bool(plain and _EXCEPTION.match(plain[-1]))

@@ -67,6 +67,10 @@ def test_of_several_exceptions_the_first_one_counts() -> None:
         # It went on after its exception, and ended well.
         (record(1, "e", RAISED), record(1, "x", b"gpu1 0 0 0")),
         (record(1, "e", b"a warning: nothing\n"), record(1, "x", b"gpu1 0 15 0")),
+        # It survived its exception, until mpirun ended it.
+        (record(1, "e", RAISED + b"INFO:root:epoch 2\n"), record(1, "x", b"gpu1 0 15 0")),
+        (record(1, "e", RAISED + b"2026-11-28 16:22:31,104 train step 9\n"), record(1, "x", b"gpu1 0 15 0")),
+        (record(1, "e", RAISED + b"Epoch 2:  37%|###7      | 37/100\n"), record(1, "x", b"gpu1 0 15 0")),
         (record(1, "x", b"gpu1 1 0 0"),),
         # torchrun has started it again since.
         (record(1, "e", RAISED), record(1, "u", b"gpu1 18")),
