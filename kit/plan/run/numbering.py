@@ -13,7 +13,7 @@ def by_rank(record: RunRecord, fields: Mapping[str, Any]) -> Sequence[Place]:
     """Return the places of a run in the order of its ranks. `fields` are those of record.json.
 
     mpirun numbers hosts in the order of the places. torchrun does so in that of their addresses, as text. An elastic
-    run may have places without a rank. The others keep their order, except for a host that was lost and has come back.
+    run begins as mpirun does, and may lose the ranks of a place. Its resets mostly keep the order of the others.
     """
     if (fields.get("options") or {}).get("launcher") == "torchrun":
         return sorted(record.places, key=lambda place: place.address)
