@@ -13,7 +13,7 @@ from kit.model.blame import BlameResult
 from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.model.watch import Seen, SuspectReading
-from kit.plan.blame.confirm import confirmed, doubtful
+from kit.plan.blame.confirm import confirmed, doubtful, unconfirmed
 from kit.plan.blame.intervals import over, watched
 from kit.plan.blame.judge import judge
 from kit.plan.timeline import joined
@@ -63,8 +63,8 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
             if for_s or ended or result.verdict != "too-few-steps" or last >= MOST_S:
                 break
             last = min(MOST_S, last + FOR_S)
-        if not for_s and not ended and doubtful(result):
-            result = _again(context, record, seen, result)
+        if not for_s and doubtful(result):
+            result = unconfirmed(result) if ended else _again(context, record, seen, result)
         notes = [*([_OVER] if _over(seen.now(), seen) else []), *_failed(context, seen.now())]
     return replace(result, notes=(*result.notes, *notes))
 

@@ -9,11 +9,11 @@ from kit.config.selection import select_host
 from kit.errors import InputError, NotReadyError, StepError
 from kit.events import Reporter, Warned
 from kit.flows.context import Context
-from kit.flows.run.listing import stored_run
+from kit.flows.run.listing import StoredRun, stored_run
 from kit.model.forward import Forwarded, Forwards, Wanted
 from kit.model.host import Host
-from kit.model.run import RunRecord
 from kit.plan.forward import LOCALHOST, target
+from kit.plan.run.numbering import by_rank
 from kit.remote.machine import ports as local_ports
 from kit.remote.scripts import script
 from kit.remote.ssh.openssh import LOOPBACK
@@ -40,13 +40,14 @@ def forward(
     connection breaks.
     """
     locals_ = choose(wanted, where)
-    record = run_of(context, where) if is_run else None
+    run = run_of(context, where) if is_run else None
+    record = run[0] if run else None
     if record is not None and record.state != "running":
         raise NotReadyError(
             f"run {record.id} has ended, and its programs with it",
             hint=f"name a host instead: kit forward {record.places[0].node if record.places else 'head'} PORT",
         )
-    host = host_of(context, record, rank or 0) if record else select_host(context.inventory, where)
+    host = host_of(context, run, rank or 0) if run else select_host(context.inventory, where)
     lines: list[str] = []
     refused = Refusals(host.name, [one.port for one in wanted], context.reporter)
     with Tunnel(host, context.login(host), script("forward"), line=lines.append, refused=refused) as tunnel:
@@ -89,16 +90,17 @@ def _next(port: int) -> int:
     return port + 1 if 1024 <= port < 65535 else port % 1024 + 10240
 
 
-def run_of(context: Context, word: str) -> RunRecord:
-    """Return the run that the word means (kit.plan.run.records.find)."""
-    record, _ = stored_run(context, word)
-    return record
+def run_of(context: Context, word: str) -> StoredRun:
+    """Return the run that the word means (kit.plan.run.records.find), and the fields of its record.json."""
+    return stored_run(context, word)
 
 
-def host_of(context: Context, record: RunRecord, rank: int) -> Host:
+def host_of(context: Context, run: StoredRun, rank: int) -> Host:
     """Return the host of a run's rank. Raises InputError for a rank that it does not have, or a host not in `hosts`."""
+    record, fields = run
+    places = by_rank(record, fields)
     left = rank
-    for place in record.places:
+    for place in places:
         if left < place.ranks:
             if place.node not in context.inventory.names:
                 raise InputError(
@@ -107,7 +109,7 @@ def host_of(context: Context, record: RunRecord, rank: int) -> Host:
                 )
             return context.host(place.node)
         left -= place.ranks
-    raise InputError(f"run {record.id} has no rank {rank}", hint=f"its ranks are 0 to {record.np - 1}")
+    raise InputError(f"run {record.id} has no rank {rank}", hint=f"its ranks are 0 to {rank - left - 1}")
 
 
 class Refusals:

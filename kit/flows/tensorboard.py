@@ -41,8 +41,9 @@ def tensorboard(
     machine that is taken.
     """
     (local,) = choose([Wanted(local=PORT if port is None else port, port=PORT)], word, "tensorboard")
-    record = run_of(context, word)
-    host = host_of(context, record, rank or 0)
+    run = run_of(context, word)
+    host = host_of(context, run, rank or 0)
+    record, _ = run
     folder = folder_of(record, logdir)
     role = names.HEAD if host.name == context.inventory.head.name else names.NODE
     lines: deque[str] = deque(maxlen=_LAST)

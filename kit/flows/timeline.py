@@ -244,12 +244,21 @@ def _written(
 
 
 def _save(content: Iterable[bytes], here: Path, name: str, *, replace: bool) -> Path:
-    """Write a file and return its path. Unless it may replace one, its name gets the first number that is free."""
+    """Write a file and return its path. Unless it may replace one, its name gets the first number that is free.
+
+    Ctrl-C and a full disk leave no half of a new file.
+    """
     path, number = here / name, 1
     while True:
         try:
             with path.open("wb" if replace else "xb") as file:
-                file.writelines(content)
+                try:
+                    file.writelines(content)
+                    file.flush()
+                except BaseException:
+                    if not replace:
+                        path.unlink(missing_ok=True)
+                    raise
         except FileExistsError:
             number += 1
             path = (here / name).with_stem(f"{Path(name).stem}-{number}")

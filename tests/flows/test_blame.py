@@ -232,6 +232,22 @@ def test_who_costs_little_for_some_seconds_only_is_not_blamed(
     assert "of their time for 10 s, and not in the 10 s after that." in shown
 
 
+@pytest.mark.parametrize("ends_in", [1, 2])
+def test_who_costs_little_is_not_named_if_the_run_ends_before_the_second_look(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], ends_in: int
+) -> None:
+    first, both = two_looks(stays=True)
+    last = first if ends_in == 1 else replace(both, hosts={host: row[:13] for host, row in both.hosts.items()})
+    ended = replace(last, hosts={host: (*row, replace(row[-1], ranks=())) for host, row in last.hosts.items()})
+    watching(*([ended] if ends_in == 1 else [first]), later=ended)
+    result = blame(fleet.context(reporter), None)
+    assert (result.verdict, result.culprit) == ("too-few-steps", None)
+    shown = text.text(result)
+    assert "No answer: gpu2 cost the others" in shown
+    assert "too few steps after that to confirm it" in shown
+    assert "Note: the run ended meanwhile" in shown
+
+
 def test_a_run_without_horovod_is_compared_by_its_hosts_and_this_is_said(
     fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
 ) -> None:

@@ -25,10 +25,12 @@ from kit.events import Event, Phase, Warned
 from kit.flows import forward as forward_flow
 from kit.flows.context import Context, open_context
 from kit.flows.forward import forward
+from kit.flows.run.listing import StoredRun
 from kit.flows.tensorboard import tensorboard
 from kit.model.forward import Board, Forwards, Wanted
 from kit.model.host import Host, Inventory
 from kit.model.run import Place, RunRecord
+from kit.model.values import replace
 from kit.remote.run import board
 from tests.fakes.reporter import Remembering
 from tests.fakes.sshd import Sshd
@@ -249,12 +251,23 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_names_its_host(site: Site) -> None:
-    assert forward_flow.host_of(site.context, record(), 1).name == "gpu1"
+    run: StoredRun = (record(), {})
+    assert forward_flow.host_of(site.context, run, 1).name == "gpu1"
     with pytest.raises(InputError, match=r"rank 2 of run .* is on gpu9, which is not in hosts"):
-        forward_flow.host_of(site.context, record(), 2)
+        forward_flow.host_of(site.context, run, 2)
     with pytest.raises(InputError, match="has no rank 4") as caught:
-        forward_flow.host_of(site.context, record(), 4)
+        forward_flow.host_of(site.context, run, 4)
     assert caught.value.hint == "its ranks are 0 to 3"
+
+
+def test_a_rank_of_torchrun_or_of_an_elastic_run_names_its_host(site: Site) -> None:
+    last = replace(record(), places=record().places[::-1])
+    assert forward_flow.host_of(site.context, (last, {"options": {"launcher": "torchrun"}}), 0).name == "gpu1"
+    lost = {"places": [{"node": "gpu9", "out": True}, {"node": "gpu1"}]}
+    assert forward_flow.host_of(site.context, (last, lost), 0).name == "gpu1"
+    with pytest.raises(InputError, match="has no rank 2") as caught:
+        forward_flow.host_of(site.context, (last, lost), 2)
+    assert caught.value.hint == "its ranks are 0 to 1"
 
 
 @pytest.mark.usefixtures("ended")

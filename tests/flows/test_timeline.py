@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -379,6 +380,19 @@ def test_a_file_that_cannot_be_written_after_all_is_named(
     ranks()
     with pytest.raises(InputError, match="/dev/full cannot be written: No space left"):
         record(context, tmp_path, file="/dev/full")
+
+
+@pytest.mark.parametrize("why", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+def test_no_half_of_a_file_stays(tmp_path: Path, why: BaseException) -> None:
+    """A large one takes seconds to write."""
+
+    def pieces() -> Iterator[bytes]:
+        yield b'{"traceEvents":['
+        raise why
+
+    with pytest.raises((KeyboardInterrupt, InputError)):
+        vars(flow)["_save"](pieces(), tmp_path, "timeline.json", replace=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 NAMES = [f"kit-timeline-{RUN}{end}.json" for end in ("", "-2", "-3")]

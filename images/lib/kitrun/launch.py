@@ -35,10 +35,11 @@ class Launch(NamedTuple):
         return self.np + len(self.helpers)
 
     def host_of(self, rank: int) -> str:
-        """Return the node of a rank, by the order in which mpirun fills nodes."""
+        """Return the node of a rank, by the order in which mpirun fills nodes, or torchrun numbers them."""
         if rank >= self.np:
             return self.helpers[rank - self.np]["node"] if rank - self.np < len(self.helpers) else ""
-        for place in self.places:
+        # torchrun numbers hosts in the order of their addresses, as text.
+        for place in sorted(self.places, key=lambda one: str(one["address"])) if self.torchrun else self.places:
             if rank < place["ranks"]:
                 return str(place["node"])
             rank -= place["ranks"]

@@ -21,9 +21,18 @@ NOTICED = (
     "another task died",
 )
 _TRACEBACK = "Traceback (most recent call last):"
+# Above a traceback that only follows from the one before it: chained, or printed during the cleanup.
+_FOLLOWS = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+    "Exception ignored in",
+    "Error in atexit",
+)
 # The line below a traceback, and one whose traceback is above the lines that the head has.
 _NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::|$)")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
+# What a program writes that has survived its exception: lines of logging, and bars.
+_GOES_ON = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR)\b|\d{4}-\d\d-\d\d[ T]|.{0,80}?\d%\|")
 # With a process group, PyTorch writes the rank before each line of a traceback.
 _RANK = re.compile(r"^\[rank\d+\]: ")
 
@@ -40,7 +49,7 @@ def origin(
     `up` has the hosts of ranks, and `ended` what their keepers reported. `wrote` orders ranks by their last lines of
     standard error, and `lines` returns these.
     """
-    if first.rank is None or not _noticed(lines(first.rank)):
+    if first.rank is None or first.oom or not _noticed(_ending(lines(first.rank))):
         return first
     others = [rank for rank in up if rank != first.rank and _failed(ended.get(rank), lines(rank))]
     if not others:
@@ -58,6 +67,19 @@ def _failed(end: "RankEnd | None", lines: List[str]) -> bool:
     return _raised(lines) or (end is not None and end.signal > 0 and not is_terminated(end))
 
 
+def _ending(lines: List[str]) -> List[str]:
+    """Return the last traceback, with those that it follows from, and what is below; or all lines without one.
+
+    A program may survive a connection that was reset, and write a warning about it.
+    """
+    begin, follows = 0, False
+    for at, line in enumerate(_RANK.sub("", line) for line in lines):
+        if line.startswith(_TRACEBACK):
+            begin, follows = (begin if follows else at), False
+        follows = follows or line.startswith(_FOLLOWS)
+    return lines[begin:]
+
+
 def _noticed(lines: List[str]) -> bool:
     return any(word in line for line in lines for word in NOTICED)
 
@@ -66,4 +88,6 @@ def _raised(lines: List[str]) -> bool:
     plain = [_RANK.sub("", line) for line in lines if line.strip()]
     begins = [at for at, line in enumerate(plain) if line.startswith(_TRACEBACK)]
     below = plain[begins[-1] + 1 :] if begins else []
+    if any(_GOES_ON.match(line) for line in below):
+        return False
     return any(_NAMED.match(line) for line in below) or bool(plain and _EXCEPTION.match(plain[-1]))

@@ -24,8 +24,20 @@ def confirmed(first: BlameResult, second: BlameResult, both: BlameResult) -> Bla
     host = first.culprit.host
     if second.culprit is not None and second.culprit.host == host:
         return both if both.culprit is not None and both.culprit.host == host else second
+    if second.verdict == "too-few-steps":
+        return unconfirmed(first)
     why = (
         f"{host} cost the others {first.culprit.share:.0%} of their time for {first.seconds:.0f} s, and not in the "
         f"{second.seconds:.0f} s after that"
     )
     return replace(both, verdict="nobody", why=why, culprit=None)
+
+
+def unconfirmed(first: BlameResult) -> BlameResult:
+    """Return what holds of a look that is the only one, because the run ended before the next one."""
+    assert first.culprit is not None  # noqa: S101  (the caller saw it)
+    why = (
+        f"{first.culprit.host} cost the others {first.culprit.share:.0%} of their time for {first.seconds:.0f} s, "
+        "which may have been a disturbance, and there were too few steps after that to confirm it"
+    )
+    return replace(first, verdict="too-few-steps", why=why, culprit=None)

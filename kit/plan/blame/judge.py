@@ -26,7 +26,8 @@ def judge(watched: Watched) -> BlameResult:
     if len(hosts) < 2:
         return _result(watched, "nobody", _ALONE if hosts else _NO_RANK, rows=rows)
     if whole is None:
-        return _of_hosts(watched, rows)
+        counts = any(r.readiness is not None for row in watched.hosts.values() for one in row for r in one.ranks)
+        return _result(watched, "too-few-steps", _ONCE, rows=rows) if counts else _of_hosts(watched, rows)
     least = needed(len(set(hosts.values())), len(hosts))
     if len(parts) < least:
         why = _few(len(parts), least, whole) if whole.tensors else _hangs(watched, whole, hosts)
@@ -45,6 +46,7 @@ _UNSEEN = "the ranks do not count with kit's Horovod, so kit cannot see which on
 _ALONE = "the run has one rank, which waits for nobody"
 # Ranks in a sentence.
 _MOST_NAMED = 4
+_ONCE = "the run began, ended or was reset meanwhile, and kit saw the same ranks only once"
 _NO_RANK = "no rank of the run was seen on its hosts"
 
 

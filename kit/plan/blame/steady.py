@@ -27,11 +27,11 @@ def steady(watched: Watched) -> Watched:
         return watched
     parts = [list(part) for _, part in groupby(range(len(rows)), key=worlds.__getitem__)]
 
-    def weight(part: list[int]) -> tuple[float, float, int]:
+    def weight(part: list[int]) -> tuple[float, float, int, int]:
         seconds = sum(one.seconds for number in part[1:] for one in rows[number])
         world = worlds[part[0]]
         counting = sum(opened is not None for _, _, opened in world)
-        return seconds * counting, seconds * len(world), part[0]
+        return seconds * counting, seconds * len(world), len(world), part[0]
 
     best = max(parts, key=weight)
     return replace(watched, hosts={host: _cut(row[best[0] : best[-1] + 1]) for host, row in watched.hosts.items()})

@@ -67,6 +67,10 @@ def test_of_several_exceptions_the_first_one_counts() -> None:
         # It went on after its exception, and ended well.
         (record(1, "e", RAISED), record(1, "x", b"gpu1 0 0 0")),
         (record(1, "e", b"a warning: nothing\n"), record(1, "x", b"gpu1 0 15 0")),
+        # It survived its exception, until mpirun ended it.
+        (record(1, "e", RAISED + b"INFO:root:epoch 2\n"), record(1, "x", b"gpu1 0 15 0")),
+        (record(1, "e", RAISED + b"2026-11-28 16:22:31,104 train step 9\n"), record(1, "x", b"gpu1 0 15 0")),
+        (record(1, "e", RAISED + b"Epoch 2:  37%|###7      | 37/100\n"), record(1, "x", b"gpu1 0 15 0")),
         (record(1, "x", b"gpu1 1 0 0"),),
         # torchrun has started it again since.
         (record(1, "e", RAISED), record(1, "u", b"gpu1 18")),
@@ -76,8 +80,37 @@ def test_otherwise_the_first_rank_counts(others: tuple[bytes, ...]) -> None:
     assert found(record(0, "e", NOTICED), ENDED, *others) == decide.RankEnd(0, "gpu1", 1, 0, False)
 
 
-def test_a_rank_with_its_own_exception_is_the_first() -> None:
-    assert found(record(1, "e", RAISED), record(0, "e", RAISED), ENDED).rank == 0
+# As urllib3 warns of it. The program then tried again.
+SURVIVED = b"Retrying after connection broken by 'ConnectionResetError(104, 'Connection reset by peer')'\n"
+
+
+@pytest.mark.parametrize("before", [b"", SURVIVED])
+def test_a_rank_with_its_own_exception_is_the_first(before: bytes) -> None:
+    """Also if it has survived a broken connection, and another rank an exception."""
+    terminated = record(1, "x", b"gpu1 0 15 0")
+    assert found(record(1, "e", RAISED), record(0, "e", before + RAISED), ENDED, terminated).rank == 0
+
+
+def test_a_rank_that_the_kernel_killed_for_its_memory_noticed_nothing() -> None:
+    killed = record(0, "x", b"gpu1 0 9 1")
+    assert found(record(1, "e", RAISED), record(0, "e", SURVIVED), killed).rank == 0
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "\nDuring handling of the above exception, another exception occurred:\n",
+        "\nThe above exception was the direct cause of the following exception:\n",
+        "Exception ignored in: <function Pool.__del__ at 0x7f12>",
+        "Error in atexit._run_exitfuncs:",
+    ],
+)
+def test_an_exception_that_follows_from_what_the_rank_noticed_is_not_its_own(link: str) -> None:
+    both = NOTICED + f"{link}\n".encode() + RAISED
+    assert found(record(1, "e", RAISED), record(0, "e", both), ENDED).rank == 1
+
+
+def test_an_end_that_mpirun_does_not_name_stays() -> None:
     nameless = decide.RankEnd(None, "", 7, 0, False)
     assert origin.origin(nameless, HOSTS, {}, {}, lambda _: []) == nameless
 

@@ -298,6 +298,8 @@ def test_the_next_attempt_of_torchrun_gives_standard_input_to_the_host_of_rank_0
     left, launch = launching.without(launch, ["gpu2"], {"min_np": 2})
     assert left == ["gpu2"]
     assert list(launch.argv) == ["mpirun", "-np", "2", "--stdin", "1", "true", "--stdin", "x"]
+    # The report of a run that does not start names these hosts.
+    assert [launch.host_of(rank) for rank in range(5)] == ["gpu3", "gpu3", "gpu1", "gpu1", ""]
     assert launching.without(launch, ["gpu3"], {"min_np": 2})[1].argv[:5] == ("mpirun", "-np", "1", "--stdin", "0")
 
 

@@ -171,9 +171,10 @@ NETWORK = (
     ),
     Rule(
         name="mpi-unfinished",
-        text="a rank ended with exit code 0 and without MPI_Finalize, as os._exit() does, so mpirun ended the others",
-        hint="let the program end by itself or with sys.exit(); before os._exit(), call hvd.shutdown(), or "
-        "MPI.Finalize() with mpi4py",
+        text="a rank ended with exit code 0 before MPI_Init or without MPI_Finalize, as os._exit() does, so mpirun "
+        "ended the others",
+        hint="let all ranks call hvd.init(), or none; before os._exit(), call hvd.shutdown(), or MPI.Finalize() with "
+        "mpi4py",
         says=('this process called "init", but exited without calling "finalize"',),
     ),
     Rule(

@@ -96,6 +96,16 @@ def test_a_reset_gives_ranks_other_numbers_and_the_longer_world_is_judged(reset:
     assert result.seconds == pytest.approx(9 if reset == 3 else 8, abs=0.5)
 
 
+def test_ranks_that_kit_saw_only_once_are_no_ranks_that_do_not_count() -> None:
+    whole = watched(looks=3)
+    resets = {host: tuple(moved(one, 1, at) for at, one in enumerate(row)) for host, row in whole.hosts.items()}
+    ends = {host: (row[0], replace(row[0], ranks=())) for host, row in whole.hosts.items()}
+    for hosts in (resets, ends):
+        result = judge(replace(whole, hosts=hosts))
+        assert (result.verdict, result.culprit) == ("too-few-steps", None)
+        assert "kit saw the same ranks only once" in result.why
+
+
 def test_what_has_the_same_ranks_all_the_time_stays() -> None:
     whole = watched()
     assert steady(whole) is whole
