@@ -122,6 +122,9 @@ def disk_after_running(code: str, waits: Callable[[Path], bool], release: Callab
             (rank,) = watched.take()["ranks"]
         finally:
             release()
+            # Until it has ended, and a child that it has started: a kill would leave the child in its wait.
+            assert made.stdout
+            made.stdout.read()
     assert rank["cpu"] > 0
     return float(rank["disk"])
 
@@ -133,10 +136,17 @@ def test_a_thread_that_ran_a_moment_ago_may_wait_for_a_disk_now(tmp_path: Path) 
     def waits(folder: Path) -> bool:
         return (folder / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"D"
 
-    def write() -> None:
-        os.close(os.open(pipe, os.O_RDWR))
+    # The child may open the pipe later than this, so it stays open until the child has ended.
+    ends: list[int] = []
 
-    assert disk_after_running(STARTS.format(str(pipe)), waits, write) == 1.0
+    def write() -> None:
+        ends.append(os.open(pipe, os.O_RDWR))
+
+    try:
+        assert disk_after_running(STARTS.format(str(pipe)), waits, write) == 1.0
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 @pytest.mark.usefixtures("mountable")
