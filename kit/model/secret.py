@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import NoReturn
 
 
@@ -21,6 +20,8 @@ class Secret:
         return self._value
 
     def digest(self) -> str:
+        import hashlib  # noqa: PLC0415  (slow to import, and a dry run has no secret)
+
         return hashlib.sha256(self._value).hexdigest()
 
     def __eq__(self, other: object) -> bool:

@@ -57,11 +57,12 @@ def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
 
 def _check_code_and_data(context: Context, request: RunRequest) -> None:
     """Raise InputError for a code folder, a --workdir or a data set that does not exist."""
+    source = context.spec.code_source
     # With --again and without --code, the code is that of the earlier run.
-    if not request.again or request.code is not None:
-        from kit.flows.run.code import check_folder  # noqa: PLC0415  (the verbs that read plans have no code)
+    if (source is not None or request.workdir) and (not request.again or request.code is not None):
+        from kit.flows.run.code import check_folder  # noqa: PLC0415  (it also imports what ships code)
 
-        check_folder(context.spec.code_source, request.workdir)
+        check_folder(source, request.workdir)
     if request.data:
         from kit.plan.data.choose import known_sets  # noqa: PLC0415  (only for --data)
 

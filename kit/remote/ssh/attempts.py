@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 
 from kit.errors import UnreachableError
 from kit.model.host import Login
@@ -34,6 +33,8 @@ class Attempts:
         A kept connection may be dead, after a reboot for example. Then connect again at once, and only once. If a
         proxy may be the cause, this connects once more to see what the proxy writes.
         """
+        import random  # noqa: PLC0415  (slow to import, and most connections succeed)
+
         if self._kept and not self._left_kept:
             self._left_kept = True
             return 0.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -71,6 +70,8 @@ class OpenSshTransport(LiveTransport):
             subprocess.run(
                 control_argv(login, "exit"), stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
             )
+            import shutil  # noqa: PLC0415  (slow to import, and kept connections have no such folder)
+
             shutil.rmtree(folder, ignore_errors=True)
 
     def _until_begun(self, command: str, live: Live, stdin: bytes, timeout_s: float) -> int:

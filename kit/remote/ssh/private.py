@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,8 @@ _OLD_S = 86400.0
 
 def make_folder(parent: Path = _PARENT) -> str:
     """Make a folder, and return its path. The caller removes it."""
+    import tempfile  # noqa: PLC0415  (slow to import, and kept connections have a folder)
+
     _tidy(parent)
     return tempfile.mkdtemp(prefix=f"kit-{os.getpid()}-", dir=parent)
 
