@@ -199,6 +199,16 @@ def test_help_imports_only_what_it_needs() -> None:
     assert not {"dataclasses", "msgspec", "pathlib", "shlex", "kit.events"} & set(done.stderr.split())
 
 
+def test_a_dry_run_imports_nothing_that_connects(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("10.0.0.1 name=gpu1 slots=8\n")
+    (tmp_path / "kit.yaml").write_text("name: lab\nnetwork: 10.0.0.0/16\n")
+    words = ["-C", str(tmp_path), "run", "--dry-run", "--", "true"]
+    done = _python(f"import sys; from kit.cli.main import main; main({words!r}); print(*sys.modules, file=sys.stderr)")
+    loaded = set(done.stderr.split())
+    assert "kit.flows.run.planning" in loaded
+    assert not {"hashlib", "subprocess", "tempfile", "kit.remote.run.door"} & loaded
+
+
 @pytest.mark.parametrize("handler", ["default_int_handler", "SIG_IGN"])
 def test_a_reader_that_leaves_ends_it_quietly(handler: str) -> None:
     """In a shell's background job, too, where SIGINT is ignored."""
