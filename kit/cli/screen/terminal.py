@@ -260,9 +260,10 @@ class Terminal:
                 stream.write(text)
             stream.flush()
         except (OSError, ValueError) as error:  # gone, full or closed
-            self.broken = True
+            # `broken` is last: a signal may end this between any two lines.
             self.quietly = isinstance(error, BrokenPipeError)
             self._gone.add(id(stream))
+            self.broken = True
 
     def is_gone(self, stream: TextIO) -> bool:
         """Return whether this stream could not be written. `broken` is about any stream."""

@@ -242,6 +242,25 @@ def test_reporting_never_raises_when_the_reader_is_gone(
     reporter.close()
 
 
+class Interrupted(Terminal):
+    """A terminal whose window was closed: the signal comes as soon as `broken` is set."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "broken" and value:
+            raise KeyboardInterrupt
+
+
+def test_a_signal_after_a_failed_write_does_not_hide_its_reason() -> None:
+    where = Interrupted(out=Closed(), err=Closed(), environ={})
+    with pytest.raises(KeyboardInterrupt):
+        where.tell("x")
+    assert where.broken
+    assert where.is_gone(where.err)
+    # A closed window is no reader of a pipe that has read enough.
+    assert not where.quietly
+
+
 class Window(Tty):
     """A terminal that somebody closes."""
 
