@@ -75,7 +75,7 @@ def hosts_later(watched: Watchers, monkeypatch: pytest.MonkeyPatch) -> tuple[row
 
 def test_the_last_reading_that_is_wanted_does_not_age(machine: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     """kit top --once may wait 30 s for a host that does not answer: the figures of the other stay."""
-    machine.altered["gpu2"] = ("sh", "-c", "read -r line; sleep 1000")
+    machine.altered["gpu2"] = ("sh", "-c", "read -r line; exec sleep 1000")
     with Watchers(machine.hosts, machine.connect, every=0.05, count=1) as watched:
         first, second = hosts_later(watched, monkeypatch)
     assert (first.trouble, first.cores) == ("", os.cpu_count())
