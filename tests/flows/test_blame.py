@@ -20,25 +20,9 @@ from kit.model.run import Place, RunRecord
 from kit.model.values import replace
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
-from tests.unit.plan.blame.world import Fault, Setup, World, watched
+from tests.unit.plan.blame.world import SETUP, Fault, Setup, World, watched
 
 RUN = "20261121-101500-3fa2"
-SETUP = Setup(
-    hosts=3,
-    per_host=1,
-    gpus=False,
-    compute=0.2,
-    forward=0.33,
-    tensors=12,
-    size=4e6,
-    link=125e6,
-    cycle=0.001,
-    threads=1,
-    load=0.3,
-    spins=False,
-    noise=0.03,
-    optimizer=0.0,
-)
 
 
 def seen(fault: Fault | None, *, setup: Setup = SETUP, looks: int = 10) -> Watched:

@@ -10,25 +10,9 @@ from kit.model.blame import HostInterval, RankShares, Watched
 from kit.model.values import replace
 from kit.plan.blame.judge import judge
 from kit.plan.blame.steady import steady
-from tests.unit.plan.blame.world import Fault, Setup, World
+from tests.unit.plan.blame.world import SETUP, Fault, World
 from tests.unit.plan.blame.world import watched as played
 
-SETUP = Setup(
-    hosts=3,
-    per_host=1,
-    gpus=False,
-    compute=0.2,
-    forward=0.33,
-    tensors=12,
-    size=4e6,
-    link=125e6,
-    cycle=0.001,
-    threads=1,
-    load=0.3,
-    spins=False,
-    noise=0.03,
-    optimizer=0.0,
-)
 BURNED = Fault(kind="busy-core", host=1, rank=1, strength=2)
 
 

@@ -42,6 +42,25 @@ class Setup:
         return self.hosts * self.per_host
 
 
+# Three hosts with a rank each, without GPUs.
+SETUP = Setup(
+    hosts=3,
+    per_host=1,
+    gpus=False,
+    compute=0.2,
+    forward=0.33,
+    tensors=12,
+    size=4e6,
+    link=125e6,
+    cycle=0.001,
+    threads=1,
+    load=0.3,
+    spins=False,
+    noise=0.03,
+    optimizer=0.0,
+)
+
+
 @dataclass
 class Fault:
     kind: str
