@@ -503,7 +503,7 @@ def test_networks_leave_the_time_to_mpi(bed: Bed, perf: Perf, monkeypatch: pytes
         clock[0] += 61.0
         return wires(nodes, *rest, seconds=seconds)
 
-    monkeypatch.setattr("kit.flows.tune.measure.NETWORKS_SHARE", -0.1)
+    monkeypatch.setattr("kit.flows.tune.wires.NETWORKS_SHARE", -0.1)
     result = bed.tune(perf, wire=slow, minutes=2.0)
     assert wires.calls == ["10.0"]
     assert "TCP over 10.1.0.0/24: no time left" in result.skipped

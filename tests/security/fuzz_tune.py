@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 
-from kit.flows.tune.measure import rows_of
+from kit.flows.tune.perf import rows_of
 from kit.model.answer import answer_of
 from kit.model.tune import Timing
 from kit.remote.tune.wire import parse

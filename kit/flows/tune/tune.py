@@ -16,10 +16,12 @@ from kit.flows.context import Context
 from kit.flows.run.listing import with_owners
 from kit.flows.run.run import run
 from kit.flows.tune.file import TunedFile
-from kit.flows.tune.measure import TASK, Perf, Run, WireRates, curve_of, halves, other_wires, try_all, wire_rate
+from kit.flows.tune.perf import TASK, Perf, Run
+from kit.flows.tune.rounds import curve_of, halves, try_all
+from kit.flows.tune.wires import WireRates, measure_networks
 from kit.model import names
 from kit.model.launch import ClusterRecord, Node
-from kit.model.tune import AllReduces, Machine, Tried, TuneResult, Tuning, Wire
+from kit.model.tune import AllReduces, Machine, Setting, Tried, TuneResult, Tuning
 from kit.model.values import replace
 from kit.plan.bench.cases import frameworks_of, has_horovod, usable_gpus
 from kit.plan.cluster import record
@@ -27,7 +29,6 @@ from kit.plan.flavour import OPEN, flavour_of
 from kit.plan.run.owners import active
 from kit.plan.tune import candidates as rules
 from kit.plan.tune import horovod
-from kit.plan.tune import network as networks
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
 from kit.remote.tune.wire import machine, replace_text, wire_rates
@@ -63,80 +64,52 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         raise _disturbed(with_owners(context, living))
     machines = _machines(context, nodes)
     perf = Perf(context=context, run=run, start=start, minutes=request.minutes, nodes=ranking, now=request.now)
-    tcp = wire_rate(context, ranking, wire)
-    wires: tuple[Wire, ...] = ()
-    if context.spec.interfaces:
-        # These networks have the data, so a faster one in network: would gain nothing.
-        moving, another = False, Tuning(advice=(networks.BY_INTERFACES,) if len(nodes) > 1 else ())
-    else:
-        tcp, wires = other_wires(perf, machines, nodes, tcp, wire)
-        moving, another = _another_network(context, file, machines, tcp, wires, horovod=with_horovod)
-        another = replace(another, advice=(*another.advice, *networks.claimed(machines)))
+    networks = measure_networks(perf, machines, nodes, file, wire, horovod=with_horovod)
     ranked = [machine for machine in machines if machine.name in {node.name for node in ranking}]
     facts = rules.by_facts(ranked, frameworks, cpus=context.spec.cpu_limit)
-    if moving or not with_horovod:
+    if networks.moving or not with_horovod:
         mpi, measured = None, Tuning(advice=() if with_horovod else (horovod.WITHOUT,))
     else:
         nccl = _nccl(context, cluster, ranked)
-        mpi, measured = _mpi(perf, machines, file, tcp, fp16=request.fp16, nccl=nccl)
+        mpi, measured = _mpi(perf, machines, file, networks.rate, fp16=request.fp16, nccl=nccl)
     if len(ranking) > 1 or perf.done:
         context.reporter.report(HostDone(host=TASK))
     back = [setting for setting in (*facts.defaults, *measured.defaults) if setting.path in file.owned]
-    settings, ignored = file.effective((*another.settings, *facts.settings, *measured.settings, *back))
+    settings, ignored = file.effective((*networks.tuning.settings, *facts.settings, *measured.settings, *back))
     changed, kept = file.split(settings)
     written = bool(changed) and not request.dry_run
-    try:
-        after, diff = file.changed(changed)
-        if written:
-            replace_text(request.file, before=file.text, after=after)
-    except KitError as error:
-        # Minutes of measuring are not lost with the file.
-        measured_values = ", ".join(f"{setting.path}: {setting.value}" for setting in changed)
-        error.hint = f"{error.hint}; measured: {measured_values}"
-        raise
+    diff = _write(file, request.file if written else None, changed)
     return TuneResult(
         machines=tuple(machines),
-        wire=tcp,
+        wire=networks.rate,
         before=mpi.before if mpi else None,
         after=mpi.after if mpi else None,
         tried=mpi.tried if mpi else (),
         small_s=mpi.small_s if mpi else None,
         changed=tuple(changed),
         kept=tuple(kept),
-        advice=(*another.advice, *ignored, *facts.advice, *measured.advice),
+        advice=(*networks.tuning.advice, *ignored, *facts.advice, *measured.advice),
         diff=diff,
         written=written,
         file=file.source,
         seconds=time.monotonic() - start,
         skipped=tuple(perf.skipped),
-        networks=wires,
+        networks=networks.others,
     )
 
 
-def _another_network(
-    context: Context,
-    file: TunedFile,
-    machines: Sequence[Machine],
-    tcp: float | None,
-    wires: Sequence[Wire],
-    *,
-    horovod: bool,
-) -> tuple[bool, Tuning]:
-    """Return whether the cluster should move to another network, with the setting and advice for it."""
-    advice = tuple(networks.failures(wires))
-    better = networks.faster(tcp, wires)
-    if better is None or tcp is None:
-        return False, Tuning(advice=advice)
-    hindered = networks.overridden(better, tcp, context.inventory.hosts) or networks.elsewhere(
-        better, tcp, file=file.network, in_force=context.spec.network
-    )
-    if hindered:
-        return False, Tuning(advice=(*advice, hindered))
-    setting = networks.setting(better, tcp, machines)
-    if file.split([setting])[1]:
-        # The user's network stays, so tune MPI for it.
-        return False, Tuning(settings=(setting,), advice=advice)
-    return True, Tuning(settings=(setting,), advice=(*advice, networks.afterwards(better, horovod=horovod)))
+def _write(file: TunedFile, target: Path | None, settings: Sequence[Setting]) -> str:
+    """Write the settings into the `target`, if there is one. Return the difference of the file."""
+    try:
+        after, diff = file.changed(settings)
+        if target is not None:
+            replace_text(target, before=file.text, after=after)
+    except KitError as error:
+        # Minutes of measuring are not lost with the file.
+        measured_values = ", ".join(f"{setting.path}: {setting.value}" for setting in settings)
+        error.hint = f"{error.hint}; measured: {measured_values}"
+        raise
+    return diff
 
 
 def _mpi(
