@@ -16,7 +16,7 @@ from kit.model.watch import Seen, SuspectReading
 from kit.plan.blame.confirm import confirmed, doubtful, unconfirmed
 from kit.plan.blame.intervals import over, watched
 from kit.plan.blame.judge import judge
-from kit.plan.timeline import joined
+from kit.plan.run.numbering import hosts_with_ranks
 from kit.remote.watch.watchers import Watchers
 
 # kit watches for this long, and for up to MOST_S if the steps are long.
@@ -44,7 +44,7 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
             hint="kit runs lists the runs; kit runs show has what is left of this one",
         )
     known = {host.name: host for host in context.inventory.hosts}
-    chosen = joined.hosts(record, fields)
+    chosen = hosts_with_ranks(record, fields)
     names = [name for name in chosen if name in known]
     missing = [name for name in chosen if name not in known]
     if missing and not names:

@@ -40,7 +40,7 @@ def forward(
     connection breaks.
     """
     locals_ = choose(wanted, where)
-    run = run_of(context, where) if is_run else None
+    run = stored_run(context, where) if is_run else None
     record = run[0] if run else None
     if record is not None and record.state != "running":
         raise NotReadyError(
@@ -88,11 +88,6 @@ def choose(wanted: Sequence[Wanted], where: str, verb: str = "forward") -> list[
 
 def _next(port: int) -> int:
     return port + 1 if 1024 <= port < 65535 else port % 1024 + 10240
-
-
-def run_of(context: Context, word: str) -> StoredRun:
-    """Return the run that the word means (kit.plan.run.records.find), and the fields of its record.json."""
-    return stored_run(context, word)
 
 
 def host_of(context: Context, run: StoredRun, rank: int) -> Host:

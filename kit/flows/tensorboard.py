@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from kit.errors import KitError, NotReadyError, SlowError, StepError
 from kit.events import Phase
 from kit.flows.context import Context
-from kit.flows.forward import Refusals, choose, host_of, run_of
+from kit.flows.forward import Refusals, choose, host_of
+from kit.flows.run.listing import stored_run
 from kit.model import names
 from kit.model.forward import Board, Wanted
 from kit.model.run import RunRecord
@@ -41,7 +42,7 @@ def tensorboard(
     machine that is taken.
     """
     (local,) = choose([Wanted(local=PORT if port is None else port, port=PORT)], word, "tensorboard")
-    run = run_of(context, word)
+    run = stored_run(context, word)
     host = host_of(context, run, rank or 0)
     record, _ = run
     folder = folder_of(record, logdir)

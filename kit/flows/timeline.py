@@ -19,6 +19,7 @@ from kit.model.answer import answer_of
 from kit.model.host import Host
 from kit.model.run import RunRecord
 from kit.model.timeline import Clock, TimelineResult, Trace
+from kit.plan.run.numbering import hosts_with_ranks
 from kit.plan.timeline import clocks, joined, merge, refuse, trace
 from kit.remote.ssh import fanout, open_files
 from kit.remote.timeline.talk import Talk
@@ -104,7 +105,7 @@ def _unwritable(path: Path, why: str | None) -> InputError:
 def _hosts(context: Context, record: RunRecord, fields: Mapping[str, Any]) -> Sequence[Host]:
     """Return the hosts with ranks. `fields` are those of record.json."""
     known = {host.name: host for host in context.inventory.hosts}
-    chosen = joined.hosts(record, fields)
+    chosen = hosts_with_ranks(record, fields)
     missing = [name for name in chosen if name not in known]
     if missing:
         raise InputError(

@@ -23,6 +23,7 @@ from kit.config.validate import spec_from
 from kit.errors import EngineDownError, InputError, NotReadyError, StepError, UnreachableError
 from kit.events import Event, Phase, Warned
 from kit.flows import forward as forward_flow
+from kit.flows import tensorboard as tensorboard_flow
 from kit.flows.context import Context, open_context
 from kit.flows.forward import forward
 from kit.flows.run.listing import StoredRun
@@ -247,7 +248,8 @@ def record(**more: Any) -> RunRecord:
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward_flow, "stored_run", lambda _context, _word: (record(state="ended"), {}))
+    for flow in (forward_flow, tensorboard_flow):
+        monkeypatch.setattr(flow, "stored_run", lambda _context, _word: (record(state="ended"), {}))
 
 
 def test_a_rank_names_its_host(site: Site) -> None:

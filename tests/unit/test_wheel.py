@@ -48,6 +48,11 @@ def test_both_commands_start(commands: Path, name: str, tmp_path: Path) -> None:
     assert "kit deploy" in output(commands / name, "--help", folder=tmp_path)
 
 
+def test_python_m_kit_is_the_same_command(commands: Path, tmp_path: Path) -> None:
+    version = output(commands / "kit", "version", folder=tmp_path)
+    assert output(commands / "python", "-m", "kit", "version", folder=tmp_path) == version
+
+
 def test_it_is_not_the_checkout(commands: Path, tmp_path: Path) -> None:
     where = output(commands / "python", "-c", "import kit; print(kit.__file__)", folder=tmp_path)
     assert Path(where.strip()).is_relative_to(commands.parent)

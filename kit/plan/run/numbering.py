@@ -1,4 +1,4 @@
-"""In which order the hosts of a run have its ranks. Pure."""
+"""Which hosts of a run have ranks, and in which order. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kit.model.run import Place, RunRecord
-from kit.plan.timeline import joined
+
+
+def hosts_with_ranks(record: RunRecord, fields: Mapping[str, Any]) -> list[str]:
+    """Return the hosts with ranks. `fields` are those of record.json: a host of an elastic run may have none now."""
+    out = {place.get("node") for place in fields.get("places") or () if place.get("out")}
+    return list(dict.fromkeys(place.node for place in record.places if place.ranks and place.node not in out))
 
 
 def by_rank(record: RunRecord, fields: Mapping[str, Any]) -> Sequence[Place]:
@@ -17,5 +22,5 @@ def by_rank(record: RunRecord, fields: Mapping[str, Any]) -> Sequence[Place]:
     """
     if (fields.get("options") or {}).get("launcher") == "torchrun":
         return sorted(record.places, key=lambda place: place.address)
-    there = joined.hosts(record, fields)
+    there = hosts_with_ranks(record, fields)
     return [place for place in record.places if place.node in there] or record.places

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from kit.model.run import RunRecord
 
 ENDED = "ended before the timeline was whole"
 RESET = "hosts left or joined the run meanwhile, which ended the recording of its ranks"
-
-
-def hosts(record: RunRecord, fields: Mapping[str, Any]) -> list[str]:
-    """Return the hosts with ranks. `fields` are those of record.json: a host without ranks now is `out`."""
-    out = {place.get("node") for place in fields.get("places") or () if place.get("out")}
-    return list(dict.fromkeys(place.node for place in record.places if place.ranks and place.node not in out))
 
 
 def missed(why: Mapping[int, str], late: Mapping[str, Sequence[int]]) -> Mapping[int, str]:
