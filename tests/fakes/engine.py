@@ -66,6 +66,8 @@ class FakeApi:
         if not auth_config:
             # An engine takes a digest where a tag can be.
             self.vm.images[f"{repository}{'@' if tag.startswith('sha256:') else ':'}{tag}"] = "sha256:ba5e"
+            yield {"status": "Downloading", "id": "1", "progressDetail": {"current": 1_000_000, "total": 4_000_000}}
+            yield {"status": f"Status: Downloaded newer image for {repository}"}
             return
         self.registry.check(auth_config or {})
         yield {"status": "Pulling fs layer", "id": "1"}

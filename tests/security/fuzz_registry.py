@@ -141,6 +141,6 @@ def _readers(answer: bytes) -> tuple[Callable[[], object], ...]:
         lambda: engine.image(NAME),
         lambda: registry.push(builder, "kit:cpu-0123", NAME, None, lambda text, fraction: None),
         lambda: registry.pull(engine, STEP, None, lambda text, fraction: None),
-        lambda: engine.pull("debian:bookworm-slim"),
+        lambda: engine.pull("debian:bookworm-slim", on_progress=lambda text, fraction: None),
         lambda: builder.build(CONTENT, beside=files, arguments={}, on_step=lambda step: None),
     )

@@ -76,8 +76,12 @@ def _bring(
     if engine.image(name) is not None:
         return False
     reporter.report(HostStep(host=task, text=f"pulling {name}"))
+
+    def on_progress(text: str, fraction: float | None) -> None:
+        reporter.report(HostStep(host=task, text=f"{name}: {text}", fraction=fraction))
+
     try:
-        engine.pull(name)
+        engine.pull(name, on_progress=on_progress)
     except ImageError as error:
         base = name if name == own else without_digest(name)
         locked = base != name

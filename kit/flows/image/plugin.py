@@ -55,8 +55,13 @@ def _held(context: Context, wanted: PluginImage, engine: Engine, *, dry_run: boo
         context.reporter.report(Note(text=f"{wanted.image} is not on {where} yet: {next_step}"))
         if dry_run:
             return _plugin(context, wanted, "", Image(tag="", builder=engine.host or ""))
+
+        def on_progress(text: str, fraction: float | None) -> None:
+            step = HostStep(host=engine.host or TASK, text=f"{wanted.image}: {text}", fraction=fraction)
+            context.reporter.report(step)
+
         context.reporter.report(HostStep(host=engine.host or TASK, text=f"pulling {wanted.image}"))
-        engine.pull(wanted.image, what="nccl.plugin's image")
+        engine.pull(wanted.image, on_progress=on_progress, what="nccl.plugin's image")
         present = engine.image(wanted.image)
     if present is None:
         raise ImageError(f"{wanted.image} disappeared from the engine", hint="run kit deploy again", host=engine.host)

@@ -17,8 +17,9 @@ from kit.model.image import ImageContent
 from kit.model.registry import RegistryLogin, address_of, full_name
 from kit.remote.engine import sdk
 from kit.remote.engine.build import OnStep, Outcome, build
-from kit.remote.engine.events import MOST_TEXT, events, failure
+from kit.remote.engine.events import MOST_TEXT
 from kit.remote.engine.hiccups import nothing_began, persistently
+from kit.remote.engine.moved import OnProgress, pulled
 from kit.remote.engine.registry_faults import pull_hint
 from kit.remote.machine.credentials import find_login
 from kit.remote.ssh.refusals import dropped, dropped_error, reason
@@ -127,12 +128,13 @@ class Engine:
                 return None
             return _image(facts)
 
-    def pull(self, name: str, *, what: str = "the base image") -> None:
+    def pull(self, name: str, *, on_progress: OnProgress, what: str = "the base image") -> None:
         """Pull an image. An ImageError says how else to get it, and calls it `what`.
 
         This machine's engine gets docker's login to the registry. A VM's engine gets none, because root there could
         read it.
         """
+        from docker.errors import APIError  # noqa: PLC0415
         from docker.utils import parse_repository_tag  # noqa: PLC0415
 
         login, unreadable = None, None
@@ -148,9 +150,10 @@ class Engine:
                 messages = self.api.pull(
                     repository, tag=tag or "latest", stream=True, decode=True, auth_config=auth_config(login)
                 )
-                for message in events(messages):
-                    if error := failure(message):
-                        raise ImageError(error)
+                try:
+                    pulled(messages, on_progress)
+                except APIError as error:
+                    raise ImageError(str(error.explanation)) from error
         except ImageError as error:
             if unreadable is not None:
                 raise ImageError(

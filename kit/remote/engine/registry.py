@@ -1,10 +1,10 @@
-"""What an engine does with a registry: look up, push and pull an image, with progress in bytes."""
+"""What an engine does with a registry: look up, push and pull an image of kit."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -13,18 +13,15 @@ from kit.errors import AnswerError
 from kit.model.answer import OddAnswer, convert
 from kit.model.plan import Pull
 from kit.model.registry import Published, RegistryLogin, address_of, name_of
+from kit.remote.engine import moved
 from kit.remote.engine.client import Engine, auth_config
-from kit.remote.engine.events import MOST_TEXT, count, events, failure, part, text
+from kit.remote.engine.events import MOST_TEXT, part, text
+from kit.remote.engine.moved import OnProgress
 from kit.remote.engine.registry_faults import Doing, fault
 
 _DIGEST = re.compile(r"[a-z0-9]+:[0-9a-f]{2,128}")
 _PUSHED = re.compile(rf"\S{{1,128}}: digest: ({_DIGEST.pattern}) size: [0-9]+", re.ASCII)
 _ARCH = re.compile(r"[0-9a-z_]{1,32}")
-# Engines allow 127. A layer counts twice while its size is not known.
-_MOST_LAYERS = 2048
-
-# Called with what happens now, and how far it is (0..1, or None).
-OnProgress = Callable[[str, float | None], None]
 
 
 def look_up(
@@ -77,7 +74,7 @@ def push(engine: Engine, tag: str, reference: str, login: RegistryLogin | None, 
         try:
             engine.api.tag(tag, repository, name)
             messages = engine.api.push(repository, tag=name, stream=True, decode=True, auth_config=auth_config(login))
-            for message in _followed(messages, _PUSH, on_progress, image.size_bytes if image else 0):
+            for message in moved.followed(messages, moved.PUSH, on_progress, image.size_bytes if image else 0):
                 word = _pushed(message)
                 digest = _digest(word) if word else digest
         finally:
@@ -104,11 +101,7 @@ def pull(engine: Engine, step: Pull, login: RegistryLogin | None, on_progress: O
         messages = engine.api.pull(
             repository, tag=step.digest, stream=True, decode=True, auth_config=auth_config(login)
         )
-        complete = False
-        for message in _followed(messages, _PULL, on_progress):
-            complete = complete or text(message, "status").startswith("Status: ")
-        if not complete:
-            raise ConnectionError("the pull broke off")
+        moved.pulled(messages, on_progress)
         engine.api.tag(pinned, *step.image.rsplit(":", 1))
         # This also removes the name that a killed kit left.
         _forget(engine, pinned)
@@ -120,94 +113,6 @@ def _forget(engine: Engine, name: str) -> None:
 
     with contextlib.suppress(DockerException, OSError):
         engine.api.remove_image(name, noprune=True)
-
-
-class _Way(Struct, frozen=True, kw_only=True):
-    """An engine's words for a layer whose bytes move, have moved, and what follows; and a word for people (`done`)."""
-
-    moving: str
-    moved: tuple[str, ...]
-    after: str
-    done: str
-
-
-_PUSH = _Way(moving="Pushing", moved=("Pushed",), after="", done="pushed")
-_PULL = _Way(moving="Downloading", moved=("Download complete", "Pull complete"), after="Extracting", done="pulled")
-
-
-class _Layers:
-    """How far each layer is: bytes moved, and bytes in total.
-
-    `whole` is the most that a push can move, 0 for a pull: the size of a pulled layer is known once its turn comes.
-    """
-
-    def __init__(self, way: _Way, on_progress: OnProgress, whole: int) -> None:
-        self._way = way
-        self._on_progress = on_progress
-        self._most = whole
-        self._moved: dict[str, int] = {}
-        self._whole: dict[str, int] = {}
-        self._unknown: set[str] = set()
-        self._reported = ""
-
-    def take(self, message: Mapping[str, Any]) -> None:
-        layer, status = text(message, "id"), text(message, "status")
-        if len(self._whole) + len(self._unknown) > _MOST_LAYERS:
-            raise OddAnswer("it reports more layers than an image can have", layer)
-        detail = part(message, "progressDetail")
-        moved = count(detail, "current")
-        if status == "Pulling fs layer":
-            self._unknown.add(layer)
-            return
-        if status == self._way.moving and moved is not None:
-            # The total may be an estimate that the last bytes exceed.
-            self._moved[layer] = moved
-            self._whole[layer] = max(count(detail, "total") or 0, moved)
-        elif status in self._way.moved:
-            self._moved[layer] = self._whole.setdefault(layer, 0)
-        elif status != self._way.after:
-            return
-        self._unknown -= self._whole.keys()
-        self._report(status)
-
-    def _report(self, status: str) -> None:
-        moved, whole = sum(self._moved.values()), self._most or sum(self._whole.values())
-        fraction = None
-        if self._unknown or not whole:
-            text = f"{self._way.done} {_megabytes(moved)}"
-        elif moved < whole:
-            text, fraction = f"{self._way.done} {_megabytes(moved)} of {_megabytes(whole)}", moved / whole
-        elif status == self._way.after:
-            text, fraction = "engine unpacks the image", 1.0
-        else:
-            return
-        if text != self._reported:
-            self._reported = text
-            self._on_progress(text, fraction)
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:.0f} MB"
-
-
-def _followed(
-    messages: Iterator[object], way: _Way, on_progress: OnProgress, whole: int = 0
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the engine's messages, and report progress as bytes move. Raise an error among them as the SDK does."""
-    from docker.errors import APIError  # noqa: PLC0415
-
-    layers = _Layers(way, on_progress, whole)
-    try:
-        for message in events(messages):
-            error = failure(message)
-            if error is not None:
-                raise APIError(error, explanation=error)
-            layers.take(message)
-            yield message
-    finally:
-        # Whatever ends this early, Ctrl-C too: the engine stops when we hang up.
-        if hasattr(messages, "close"):
-            messages.close()
 
 
 @contextlib.contextmanager

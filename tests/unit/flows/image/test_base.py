@@ -12,6 +12,7 @@ from kit.events import HostStep, Note, Warned
 from kit.flows.image import base
 from kit.model.spec import ClusterSpec, Flavour, ImageSpec
 from kit.remote.engine.client import EngineImage
+from kit.remote.engine.moved import OnProgress
 from tests.fakes.reporter import Remembering
 
 NAME = "debian:trixie-slim"
@@ -29,9 +30,10 @@ class FakeEngine:
     def image(self, name: str) -> object | None:
         return name if name in self.images else None
 
-    def pull(self, name: str) -> None:
+    def pull(self, name: str, *, on_progress: OnProgress) -> None:
         if not self.registry:
             raise ImageError(f"the base image {name} is not on this machine and cannot be pulled", hint="docker load")
+        on_progress("pulled 1 MB of 4 MB", 0.25)
         self.images.add(name)
 
 
@@ -65,7 +67,11 @@ def test_an_image_that_is_there_is_not_requested(programs: list[tuple[str, ...]]
 
 
 def test_a_registry_that_answers_is_enough(programs: list[tuple[str, ...]]) -> None:
-    assert bring(FakeEngine(registry=True), consent=never).of(HostStep)[0].text == f"pulling {NAME}"
+    steps = bring(FakeEngine(registry=True), consent=never).of(HostStep)
+    assert [(step.text, step.fraction) for step in steps] == [
+        (f"pulling {NAME}", None),
+        (f"{NAME}: pulled 1 MB of 4 MB", 0.25),
+    ]
     assert programs == []
 
 

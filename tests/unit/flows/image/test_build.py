@@ -64,7 +64,7 @@ def test_a_base_that_kit_yaml_names_by_digest_is_that_image_or_none() -> None:
         def image(self, name: str) -> EngineImage | None:
             return None if "@" in name else super().image(name)
 
-        def pull(self, name: str) -> None:
+        def pull(self, name: str, **_: object) -> None:
             raise ImageError(f"{name} cannot be pulled")
 
     def never(question: str) -> bool:

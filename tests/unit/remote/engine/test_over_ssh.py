@@ -149,7 +149,7 @@ def test_a_pull_of_a_base_sends_no_login_of_this_machine(ssh: Path, monkeypatch:
     monkeypatch.setenv("DOCKER_CONFIG", str(ssh))
     engine = Engine.over_ssh(LOGIN)
     with pytest.raises(UnreachableError):
-        engine.pull("r.io/base:1")
+        engine.pull("r.io/base:1", on_progress=lambda *_: None)
     engine.close()
     nothing = base64.urlsafe_b64encode(b"{}").decode()
     assert (ssh / "seen").read_text().splitlines()[1:] == [json.dumps([f"X-Registry-Auth: {nothing}"])]

@@ -76,11 +76,20 @@ def push(api: Api, progress: Progress | None = None, login: RegistryLogin | None
     return registry.push(Engine(api, host="gpu1"), "kit:cpu-0123", NAME, login, take)
 
 
+PULLED = {"status": "Status: Downloaded newer image for r.example.com:5000/team/kit"}
+
+
 def pull(api: Api, progress: Progress | None = None) -> None:
-    api.messages = (*api.messages, {"status": "Status: Downloaded newer image for r.example.com:5000/team/kit"})
+    api.messages = (*api.messages, PULLED)
     registry.pull(
         Engine(api), STEP, ANN, (lambda *one: progress.append(one)) if progress is not None else lambda *_: None
     )
+
+
+def pull_base(api: Api, name: str, progress: Progress | None = None, *, host: str | None = None) -> None:
+    api.messages = (*api.messages, PULLED)
+    take = (lambda *one: progress.append(one)) if progress is not None else lambda *_: None
+    Engine(api, host=host).pull(name, on_progress=take)
 
 
 @pytest.fixture
@@ -148,9 +157,9 @@ def test_this_machines_engine_pulls_a_base_with_dockers_login(tmp_path: Path, mo
     (tmp_path / "config.json").write_text(json.dumps(config))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     api = Api()
-    Engine(api).pull("r.io/base:1")
-    Engine(api).pull("debian:bookworm-slim")
-    Engine(api, host="gpu1").pull("r.io/base:1")
+    pull_base(api, "r.io/base:1")
+    pull_base(api, "debian:bookworm-slim")
+    pull_base(api, "r.io/base:1", host="gpu1")
     assert api.auth == [{"username": "ann", "password": "s3cret"}, {}, {}]
 
 
@@ -160,11 +169,28 @@ def test_a_credential_helper_that_fails_matters_only_to_a_pull_that_fails(
     (tmp_path / "config.json").write_text('{"credsStore": "nowhere"}')
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     api = Api()
-    Engine(api).pull("debian:bookworm-slim")
+    pull_base(api, "debian:bookworm-slim")
     assert api.auth == [{}]
     with pytest.raises(ImageError, match="without a login: denied; and docker's login to") as caught:
-        Engine(Api({"error": "denied"})).pull("r.io/base:1")
+        pull_base(Api({"error": "denied"}), "r.io/base:1")
     assert "credsStore" in str(caught.value.hint)
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_the_pull_of_a_base_shows_its_bytes_and_stops_with_kit() -> None:
+    progress: Progress = []
+    api = Api({"id": "1", "status": "Pulling fs layer"}, moving("1", 1, 4, "Downloading"), KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        pull_base(api, "r.io/base:1", progress)
+    assert progress == [("pulled 1 MB of 4 MB", 0.25)]
+    assert api.hung_up
+
+
+@pytest.mark.usefixtures("logged_out")
+def test_the_messages_of_a_base_that_break_off_are_no_pull() -> None:
+    api = Api(moving("1", 1, 4, "Downloading"))
+    with pytest.raises(UnreachableError, match="the pull broke off"):
+        Engine(api, host="gpu1").pull("r.io/base:1", on_progress=lambda *_: None)
 
 
 def test_a_pulled_image_has_kits_name_alone() -> None:
@@ -314,7 +340,7 @@ def test_docker_hub_has_one_server_of_several_names() -> None:
 @pytest.mark.usefixtures("logged_out")
 def test_a_pull_that_failed_has_the_next_step(name: str, reason: str, host: str | None, hint: str) -> None:
     with pytest.raises(ImageError) as caught:
-        Engine(Api({"error": reason}), host=host).pull(name)
+        pull_base(Api({"error": reason}), name, host=host)
     assert hint in str(caught.value.hint)
 
 
