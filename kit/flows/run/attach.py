@@ -156,10 +156,11 @@ def _look(
             reporter.report(_pruned(attached.id))
         offset = _offset(door, answer)
         last = _Last(reporter, tail, hold=offset > 0) if tail is not None else None
-        goes_on = manner.follow and last is not None
         ranks = _ranks(door.host, attached) if offset else {}
         first = replace(manner, follow=follows)
-        follower = Follower(attached.id, door, last or reporter, first, continues=goes_on, **ranks)
+        # Only with `tail` does it go on after these lines.
+        continues = manner.follow and not follows
+        follower = Follower(attached.id, door, last or reporter, first, continues=continues, **ranks)
         ending = follower.follow(offset)
         door = follower.door
         # What is before the first entry is older still.
@@ -167,13 +168,8 @@ def _look(
             door.close()
             return _look(context, attached.id, manner, since_s=since_s, tail=tail, door=door.another(), whole=True)
         if last is not None:
-            goes_on = goes_on and ending is None and not follower.interrupted
-            if not goes_on:
-                follower.finish()
-            last.release()
-            if goes_on:
-                ending = _go_on(follower, reporter, manner)
-                door = follower.door
+            ending = _release(last, follower, ending, reporter, manner)
+            door = follower.door
     finally:
         door.close()
     return outcome(door.host, record, ending)
@@ -212,6 +208,17 @@ def _ranks(head: str, record: RunRecord) -> dict[str, Any]:
     """Return what the beginning of a run's log says of its ranks, for a Follower that does not read it."""
     with answer_of(head, "the record of a run"):
         return {"np": record.np, "roles": roles_of({"np": record.np, "roles": record.roles})}
+
+
+def _release(
+    last: _Last, follower: Follower, ending: Mapping[str, Any] | None, reporter: Reporter, manner: Manner
+) -> Mapping[str, Any] | None:
+    """Print the last lines, and follow the run from there if it goes on. Return its ending."""
+    goes_on = manner.follow and ending is None and not follower.interrupted
+    if not goes_on:
+        follower.finish()
+    last.release()
+    return _go_on(follower, reporter, manner) if goes_on else ending
 
 
 def _go_on(follower: Follower, reporter: Reporter, manner: Manner) -> Mapping[str, Any] | None:

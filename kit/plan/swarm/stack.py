@@ -107,6 +107,33 @@ def _service(
         # For the NVIDIA runtime, the engine's default on GPU hosts. Other hosts ignore them.
         environment.setdefault("NVIDIA_VISIBLE_DEVICES", "all")
         environment.setdefault("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
+    deploy = _deploy(spec, name, observed)
+    labels = {names.LABEL_CLUSTER: spec.name, names.LABEL_SERVICE: name, names.LABEL_IMAGE: tag}
+    body: dict[str, Any] = {
+        "image": image,
+        # Replaces the image's entrypoint (NGC's have one): Swarm would use that one if the list were empty.
+        "entrypoint": [stack.START],
+        "networks": ["host"],
+        "init": True,
+        "ulimits": stack.ulimits(spec),
+        "cap_drop": ["ALL"],
+        "cap_add": fence.capabilities(spec),
+        **({"read_only": True} if spec.security.read_only else {}),
+        "environment": {key: _template(value) for key, value in sorted(environment.items())},
+        "secrets": [{"source": secrets[role], "target": KEY_FILES[role], "mode": 0o400} for role in roles],
+        "volumes": _volumes(spec),
+        "labels": labels,
+        "deploy": deploy,
+    }
+    digest = stack.short(json.dumps(body, sort_keys=True))
+    labels[names.LABEL_SPEC] = digest
+    deploy["labels"] = {names.LABEL_CLUSTER: spec.name, names.LABEL_SPEC: digest}
+    return {key: value for key, value in body.items() if value != {}}
+
+
+def _deploy(spec: ClusterSpec, name: str, observed: Sequence[HostFacts]) -> dict[str, Any]:
+    """Return where the tasks of a service run, how they are replaced, and what they reserve and may use."""
+    head = name == names.HEAD
     deploy: dict[str, Any] = {
         **({"mode": "replicated", "replicas": 1} if head else {"mode": "global"}),
         "endpoint_mode": "dnsrr",
@@ -122,36 +149,20 @@ def _service(
         deploy["resources"] = {"reservations": {"generic_resources": [resource]}}
     if limits := _limits(spec):
         deploy.setdefault("resources", {})["limits"] = limits
-    labels = {names.LABEL_CLUSTER: spec.name, names.LABEL_SERVICE: name, names.LABEL_IMAGE: tag}
-    body: dict[str, Any] = {
-        "image": image,
-        # Replaces the image's entrypoint (NGC's have one): Swarm would use that one if the list were empty.
-        "entrypoint": [stack.START],
-        "networks": ["host"],
-        "init": True,
-        "ulimits": stack.ulimits(spec),
-        "cap_drop": ["ALL"],
-        "cap_add": fence.capabilities(spec),
-        **({"read_only": True} if spec.security.read_only else {}),
-        "environment": {key: _template(value) for key, value in sorted(environment.items())},
-        "secrets": [{"source": secrets[role], "target": KEY_FILES[role], "mode": 0o400} for role in roles],
-        "volumes": [
-            {"type": "bind", "source": names.folder(spec.name), "target": names.MOUNT, "read_only": True},
-            _bind(f"{names.folder(spec.name)}/{names.STATE}", names.STATE_MOUNT),
-            _tmpfs("/dev/shm", size_bytes(spec.shm_size)),  # noqa: S108
-            *([_tmpfs(fence.RUN, fence.RUN_BYTES)] if fence.has_run(spec) else []),
-            *(_bind(fence.scratch_folder(spec), target) for target in fence.scratch(spec)),
-            *(_mount(volume) for volume in fence.own_names(spec)),
-            *(_bind(fence.HUGE_PAGES, fence.HUGE_PAGES) for _ in fence.huge_pages(spec)),
-            *(_mount(volume) for volume in stack.volumes(spec)),
-        ],
-        "labels": labels,
-        "deploy": deploy,
-    }
-    digest = stack.short(json.dumps(body, sort_keys=True))
-    labels[names.LABEL_SPEC] = digest
-    deploy["labels"] = {names.LABEL_CLUSTER: spec.name, names.LABEL_SPEC: digest}
-    return {key: value for key, value in body.items() if value != {}}
+    return deploy
+
+
+def _volumes(spec: ClusterSpec) -> list[dict[str, Any]]:
+    return [
+        {"type": "bind", "source": names.folder(spec.name), "target": names.MOUNT, "read_only": True},
+        _bind(f"{names.folder(spec.name)}/{names.STATE}", names.STATE_MOUNT),
+        _tmpfs("/dev/shm", size_bytes(spec.shm_size)),  # noqa: S108
+        *([_tmpfs(fence.RUN, fence.RUN_BYTES)] if fence.has_run(spec) else []),
+        *(_bind(fence.scratch_folder(spec), target) for target in fence.scratch(spec)),
+        *(_mount(volume) for volume in fence.own_names(spec)),
+        *(_bind(fence.HUGE_PAGES, fence.HUGE_PAGES) for _ in fence.huge_pages(spec)),
+        *(_mount(volume) for volume in stack.volumes(spec)),
+    ]
 
 
 def _limits(spec: ClusterSpec) -> dict[str, Any]:
