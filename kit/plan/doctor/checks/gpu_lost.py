@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from kit.errors import NotReadyError
 from kit.model.doctor import Check, Examined, Severity, Sight
+from kit.model.nvidia.values import WARNING
 from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
+from kit.plan.doctor.gpus import STATE
 from kit.plan.doctor.sights import facts_of, idle_of, sights_of
 from kit.plan.flavour import broken_drivers, lost_gpus
 
@@ -21,12 +23,28 @@ def judge(examined: Examined) -> Iterator[Sight]:
         if seen:
             severity: Severity | None = "watch" if name == idle else None
             yield Sight(hosts=(name,), seen=seen, fix="run: kit deploy", severity=severity)
+    harmless = {idle, *(facts.host.name for facts in observed if facts.gpus and facts.gpu_fault.startswith(WARNING))}
     for host, text, hint in broken_drivers(observed):
         seen = text.removeprefix(f"{host}: ")
-        yield Sight(hosts=(host,), seen=seen, fix=hint, severity="watch" if host == idle else None)
+        yield Sight(hosts=(host,), seen=seen, fix=hint, severity="watch" if host in harmless else None)
+    yield from _late(examined)
     if examined.spec.image.flavour == "auto":
         ranked = [facts for facts in observed if facts.host.name != idle]
         yield from sights_of([lost_gpus(ranked, _deployed_image(examined))])
+
+
+def _late(examined: Examined) -> Iterator[Sight]:
+    """Yield hosts on which the other checks of GPUs have nothing to judge, and nothing else says so."""
+    for host in examined.hosts:
+        ran = host.ran(*STATE.argv)
+        if ran is not None and ran.code is None and host.facts is not None and not host.facts.gpu_fault:
+            seen = f"nvidia-smi -q did not answer within {STATE.timeout_s:g} s, so the doctor judges little of its GPUs"
+            # Without persistence mode, the driver starts each GPU again for each program.
+            fix = (
+                f"try it: kit ssh {host.name} -- nvidia-smi; if it is only slow: kit setup --only clocks, which sets "
+                "persistence mode; if it hangs, reboot the VM"
+            )
+            yield Sight(hosts=(host.name,), seen=seen, fix=fix, severity="watch")
 
 
 def _deployed_image(examined: Examined) -> str:
@@ -44,6 +62,7 @@ CHECK = Check(
     area="gpu",
     severity="breaks",
     judge=judge,
+    reads=(STATE,),
     facts=True,
     leads_to="Each call of CUDA fails in the node, or ranks find fewer GPUs than the host has.",
     fix="`kit deploy` recreates a node that lost GPUs. If the VM lost them, look at `nvidia-smi` there, and reboot it.",

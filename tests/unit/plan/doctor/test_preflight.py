@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit.config.validate import spec_from
-from kit.model.doctor import Examined, Finding, Room, Seen
+from kit.model.doctor import Examined, Finding, Ran, Room, Seen
 from kit.model.launch import ClusterRecord
 from kit.model.observed import Container, GpuEngine, HostFacts
 from kit.model.swarm import SwarmFacts
@@ -18,6 +18,7 @@ from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import to_text
 from kit.plan.cluster.supply import Image
 from kit.plan.doctor.checks import CHECKS
+from kit.plan.doctor.gpus import STATE
 from kit.plan.doctor.judge import judge
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, host, interfaces
 
@@ -123,6 +124,26 @@ def test_lost_gpus() -> None:
     broken = facts(2, gpu_fault="Driver/library version mismatch")
     assert "reports no GPUs" in findings([broken])["gpu-lost"].seen[0].seen
     assert not findings([broken])["gpu-lost"].seen[0].seen.startswith("gpu2")
+
+
+def test_a_warning_of_nvidia_smi_loses_no_gpu() -> None:
+    """A GPU with a damaged infoROM works, and kit doctor --cordon must not take its host away."""
+    warning = "WARNING: infoROM is corrupted at gpu 0000:17:00.0"
+    one = facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=warning)
+    finding = findings([one])["gpu-lost"]
+    assert (finding.severity, warning in finding.seen[0].seen) == ("watch", True)
+    assert findings([replace(one, gpus=())])["gpu-lost"].severity == "breaks"
+
+
+@pytest.mark.parametrize(("fault", "seen"), [("", True), ("nvidia-smi did not answer within 20 s", False)])
+def test_gpus_that_the_doctor_cannot_judge(fault: str, seen: bool) -> None:
+    """With a fault, the host has a finding that breaks runs already."""
+    state = examined([facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=fault)])
+    (host,) = state.hosts
+    late = replace(state, hosts=(replace(host, commands={STATE: Ran(code=None, out="")}),))
+    (finding,) = [one for one in judge(late, CHECKS).findings if one.id == "gpu-lost"]
+    assert (finding.severity, len(finding.seen)) == ("watch" if seen else "breaks", 1)
+    assert ("-q did not answer within 30 s" in finding.seen[0].seen) == seen
 
 
 @pytest.mark.parametrize("deployed", ["", "kit:cuda-mxnet-0123456789ab"])

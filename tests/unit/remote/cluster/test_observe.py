@@ -142,6 +142,13 @@ def test_a_complaint_of_nvidia_smi_is_no_gpu(complaint: str) -> None:
     assert facts.gpu_fault == complaint.splitlines()[0]
 
 
+def test_a_warning_of_nvidia_smi_hides_no_failure() -> None:
+    rows = "WARNING: infoROM is corrupted at gpu 0000:17:00.0\nNVIDIA A100-SXM4-40GB, 40960, GPU-5c3b"
+    assert seen(gpus=rows).gpu_fault.startswith("WARNING: infoROM")
+    lost = "Unable to determine the device handle for GPU 0000:65:00.0: GPU is lost"
+    assert seen(gpus=f"{rows}\n{lost}").gpu_fault == lost
+
+
 def test_containers() -> None:
     labels = "com.docker.compose.project=kit-lab,kit.cluster=lab,kit.service=mpihead,kit.spec=ab12,odd"
     rows = [container("kit-lab-mpihead", labels), container("kit-x-mpinode", "kit.cluster=x", state="exited")]
