@@ -111,6 +111,20 @@ def test_an_engine_that_hangs_is_not_taken_for_one_that_is_missing(vm: SetupHost
     assert (facts.engine, facts.engine_fault) == ("", "it did not answer within 20 s")
 
 
+def test_an_engine_whose_client_warns_is_not_taken_for_one_that_is_missing(
+    reporter: Remembering, vm: SetupHost
+) -> None:
+    """Docker 28 about a config.json that a full disk cut. Older clients say: Error loading config file."""
+    vm.with_engine()
+    warning = "WARNING: Error parsing config file (/root/.docker/config.json): unexpected EOF"
+    client = vm.read("/bin/all/docker").replace("#!/bin/sh\n", f"#!/bin/sh\necho '{warning}' >&2\n", 1)
+    vm.write("/bin/all/docker", client)
+    assert observe(SetupTransport(vm), ()).engine == "26.1.5"
+    assert not up(reporter, vm).changed
+    vm.path("/fake/engine").unlink()
+    assert "Cannot connect" in observe(SetupTransport(vm), ()).engine_fault
+
+
 def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_engine()
     before = b'{\n    "log-driver": "local",\n    "proxies": {"no-proxy": "x"}\n}'
@@ -249,6 +263,13 @@ def test_the_end_of_a_command_that_a_killed_kit_started_is_not_that_of_another(
     [
         ("update", "Err:1 http://deb.example x\n  Temporary failure resolving 'deb.example'", "resolve the name deb"),
         ("update", "E: Failed to fetch http://deb.example/x  407  Proxy Authentication Required", "apt's proxy ref"),
+        ("update", "E: Failed to fetch http://deb.example/x  Invalid response from proxy: HTTP/1.1 403", "apt's proxy ref"),
+        ("update", "E: Failed to fetch http://deb.example/x  Unsupported proxy configured: ftp://x", "apt's proxy ref"),
+        # Mirrors of Nexus and Artifactory are often called so.
+        ("update", "E: Failed to fetch http://m.example/debian-proxy/Release  404  Not Found", "does not exist .404"),
+        ("update", "Err:1 http://apt-proxy.example x\n  Could not connect to apt-proxy.example:3142 (10.0.0.9). - connect "
+         "(111: Connection refused)\nW: Failed to fetch http://apt-proxy.example/x  Could not connect to apt-proxy."
+         "example:3142 (10.0.0.9). - connect (111: Connection refused)", "connect to apt-proxy.example:3142$"),
         ("update", "E: Conflicting values set for option Signed-By regarding source http://x", "same repository"),
         ("update", "E: Failed to fetch http://deb.example/dists/x/Release  404  Not Found", "does not exist .404"),
         ("update", "W: GPG error: http://x stable InRelease: EXPKEYSIG 1A2B", "checked: http://x stable InRel"),

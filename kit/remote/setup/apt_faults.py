@@ -28,7 +28,9 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "check its name servers (kit ssh {host} -- cat /etc/resolv.conf), or set apt's proxy: Acquire::http::Proxy",
     ),
     (
-        r"(?:407 +Proxy Authentication Required|Invalid response from proxy|Failed to fetch.*[Pp]roxy.*)",
+        # The word alone: a mirror may be called debian-proxy or proxy.example.
+        r"(?:407 +Proxy Authentication Required|Invalid response from proxy|"
+        r"Failed to fetch \S+ .*(?<![\w./-])[Pp]roxy(?![\w./-]))",
         "apt's proxy refuses the connection",
         "check apt's proxy: kit ssh {host} -- apt-config dump Acquire::http::Proxy",
     ),

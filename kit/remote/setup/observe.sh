@@ -96,7 +96,8 @@ if client=$(command -v docker); then
   echo "path $(readlink -f "$client")"
   # Ask for one thing at a time: a client without an engine still answers.
   if version=$(timeout 20 docker version --format '{{.Server.Version}}' 2>&1); then
-    echo "engine $version"
+    # Before it, the client warns of its own settings.
+    echo "engine $(printf %s "$version" | tail -n 1)"
     echo "running $(timeout 20 docker ps --quiet 2>/dev/null | grep -c .)"
     echo "live_restore $(timeout 20 docker info --format '{{.LiveRestoreEnabled}}' 2>/dev/null)"
   elif [ $? = 124 ]; then
