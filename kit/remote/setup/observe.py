@@ -103,6 +103,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         gpu_ids=tuple(int(line[4:], 16) for line in gpu if _DEVICE.fullmatch(line)),
         switches=gpu.count("switch"),
         fabric_manager="fabric_manager" in nvidia,
+        toolkit="toolkit" in nvidia,
         driver=_version(nvidia.get("driver")),
         driver_fault=_text(nvidia.get("fault")),
         module_kernels=tuple(_word(line[7:]) for line in gpu if line.startswith("module ")),

@@ -189,6 +189,8 @@ for folder in "$root"/lib/modules/*/updates/dkms; do
   # shellcheck disable=SC2010  # kit looks for names that modules have, and a glob cannot leave out nvidia-fs.ko
   if ls "$folder" 2>/dev/null | grep -Eq '^nvidia(-(current|tesla|legacy)[a-z0-9-]*)?\.ko'; then folder=${folder%/updates/dkms} && echo "module ${folder##*/}"; fi
 done
+# Of any package, or of none: on other systems than Debian's, kit knows no packages.
+if command -v nvidia-container-runtime-hook >/dev/null 2>&1 && command -v nvidia-container-runtime >/dev/null 2>&1; then echo 'toolkit yes'; fi
 if command -v nv-fabricmanager >/dev/null 2>&1; then echo 'fabric_manager yes'; fi
 # query FIELDS: sets `answer` and `code`. Without persistence mode, eight GPUs take half a minute.
 query() {

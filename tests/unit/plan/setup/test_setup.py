@@ -22,6 +22,7 @@ from kit.model.setup.paths import (
 )
 from kit.model.setup.result import Draft
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, Reboot, WriteSystemFile
+from kit.model.values import replace
 from kit.plan.setup import daemon
 from kit.plan.setup.setup import setup_plan
 from kit.plan.setup.undo import undo_plan
@@ -251,6 +252,14 @@ def test_hosts_that_kit_refuses(one: SetupFacts, message: str) -> None:
 def test_an_engine_that_works_on_an_unknown_system_is_kept() -> None:
     fedora = facts(os="fedora", apt=False, engine="28.0", compose="2.30")
     assert draft(fedora, areas=("docker",)).plan.empty
+
+
+def test_a_toolkit_on_an_unknown_system_is_kept() -> None:
+    """kit knows its packages on Debian and Ubuntu only, and asked to install it again."""
+    rocky = facts(os="rocky", name="Rocky Linux 9.4", apt=False, engine="28.0", compose="2.30", gpus_on_bus=1)
+    assert "and this is Rocky Linux 9.4" in problem(rocky, "toolkit")
+    step, _ = [step for _, step in draft(replace(rocky, toolkit=True), areas=("toolkit",)).plan.steps()]
+    assert isinstance(step, ConfigureEngine)
 
 
 def test_an_old_engine_reads_its_proxy_from_a_unit() -> None:
