@@ -272,6 +272,16 @@ def test_the_end_of_a_command_that_a_killed_kit_started_is_not_that_of_another(
         ("update", "E: Conflicting values set for option Signed-By regarding source http://x", "same repository"),
         ("update", "E: Failed to fetch http://deb.example/dists/x/Release  404  Not Found", "does not exist .404"),
         ("update", "W: GPG error: http://x stable InRelease: EXPKEYSIG 1A2B", "checked: http://x stable InRel"),
+        # The words of apt 3, on Debian 13.
+        ("update", "W: OpenPGP signature verification failed: http://x ./ InRelease: Sub-process /usr/bin/sqv returned "
+         "an error code (1), error message is: Missing key 6E5C\nE: The repository 'http://x ./ InRelease' is not "
+         "signed.", "signature cannot be checked: http://x ./ InRelease"),
+        ("update", "W: OpenPGP signature verification failed: http://x ./ InRelease: Sub-process /usr/bin/sqv returned "
+         "an error code (1), error message is: Verifying signature:    Not live until 2026-12-01", "clock is behind"),
+        ("update", "E: Release file for http://x/InRelease is not valid yet (invalid for another 2d 23h 59min 19s). "
+         "Updates for this repository will not be applied.", "clock is behind"),
+        ("update", "E: Failed to fetch https://x/y  Certificate verification failed: The certificate is NOT trusted. "
+         "The certificate chain uses not yet valid certificate.", "clock is behind"),
         ("install", "The following packages will be REMOVED:\n  moby-cli\n  moby-engine\n0 upgraded\n"
          "E: Packages need to be removed but remove is disabled.", "of the host for that: moby-cli moby-engine$"),
         ("install", "E: Unable to locate package docker.io", "no repository of the host has the package docker.io"),

@@ -54,8 +54,15 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "two files name the same repository with different options: {0}",
         "make them the same, or remove one: kit ssh {host} -- ls /etc/apt/sources.list.d",
     ),
+    # Before the next ones: such a clock refuses signatures and certificates, too.
     (
-        r"GPG error: (\S.*)",
+        r"(?:Release file for \S+ is not valid yet|Not live until|uses not yet valid certificate)",
+        "its clock is behind, so it refuses what a repository signed since",
+        "see: kit ssh {host} -- date; set it: kit ssh {host} -- sudo timedatectl set-ntp true; then: kit setup",
+    ),
+    # The first ones are those of apt before version 3.
+    (
+        r"(?:GPG error|OpenPGP signature verification failed): (\S.*)",
         "a repository's signature cannot be checked: {0}",
         "correct or remove that repository: kit ssh {host} -- ls /etc/apt/sources.list.d",
     ),
