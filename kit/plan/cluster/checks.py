@@ -87,6 +87,15 @@ def engine_problem(facts: HostFacts) -> StepError | None:
     )
 
 
+def snap_problem(host: str) -> StepError:
+    """Return the error for a host whose Docker is a snap."""
+    return StepError(
+        f"its Docker is a snap, which cannot read {names.ROOT} and gives no GPU to containers",
+        hint=f"remove it, with its containers and images: kit ssh {host} -- sudo snap remove docker; then: kit setup",
+        host=host,
+    )
+
+
 def compose_problem(facts: HostFacts) -> StepError | None:
     if not facts.engine or facts.compose is not None:
         return None

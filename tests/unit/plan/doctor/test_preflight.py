@@ -110,6 +110,25 @@ def test_the_hook_below_systemd(engine: GpuEngine, found: bool) -> None:
     assert "gpu-cgroup" not in findings([one], orchestrator="swarm")
 
 
+@pytest.mark.parametrize(
+    ("links", "seen"),
+    [
+        (("/var/snap/docker/current",), True),
+        # Somebody tried the snap and took a package.
+        (("/var/snap/docker/current", "/usr/bin/dockerd"), False),
+        (("/usr/bin/dockerd",), False),
+    ],
+)
+def test_a_snap_runs_no_nodes_without_gpus_either(links: tuple[str, ...], seen: bool) -> None:
+    state = examined([facts(1)])
+    patterns = {"/var/snap/docker/current": "/var/snap/docker/current", "/usr/bin/dockerd": "/usr/*bin/dockerd"}
+    there = {pattern: {path: ""} for path, pattern in patterns.items() if path in links}
+    judged = judge(replace(state, hosts=(replace(state.hosts[0], links=there),)), CHECKS)
+    snaps = [one for one in judged.findings if one.id == "gpu-snap"]
+    assert [one.severity for one in snaps] == (["breaks"] if seen else [])
+    assert all("sudo snap remove docker" in one.seen[0].fix for one in snaps)
+
+
 def test_lost_gpus() -> None:
     node = facts(
         1,
