@@ -154,15 +154,26 @@ def test_a_warning_of_nvidia_smi_loses_no_gpu() -> None:
     assert findings([replace(one, gpus=())])["gpu-lost"].severity == "breaks"
 
 
-@pytest.mark.parametrize(("fault", "seen"), [("", True), ("nvidia-smi did not answer within 20 s", False)])
-def test_gpus_that_the_doctor_cannot_judge(fault: str, seen: bool) -> None:
-    """With a fault, the host has a finding that breaks runs already."""
+@pytest.mark.parametrize(
+    ("ran", "fault", "text"),
+    [
+        (Ran(code=None, out=""), "", "nvidia-smi -q did not answer within 30 s, so"),
+        (
+            Ran(code=0, out="<?xml version='1.0'?><nvidia_smi_log><gpu>"),
+            "",
+            "kit cannot read what nvidia-smi -q -x prints, so",
+        ),
+        (Ran(code=0, out="<?xml version='1.0'?><nvidia_smi_log/>"), "", ""),
+        # The host has a finding that breaks runs already.
+        (Ran(code=None, out=""), "nvidia-smi did not answer within 20 s", "nvidia-smi did not answer within 20 s"),
+    ],
+)
+def test_gpus_that_the_doctor_cannot_judge(ran: Ran, fault: str, text: str) -> None:
     state = examined([facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=fault)])
-    (host,) = state.hosts
-    late = replace(state, hosts=(replace(host, commands={STATE: Ran(code=None, out="")}),))
-    (finding,) = [one for one in judge(late, CHECKS).findings if one.id == "gpu-lost"]
-    assert (finding.severity, len(finding.seen)) == ("watch" if seen else "breaks", 1)
-    assert ("-q did not answer within 30 s" in finding.seen[0].seen) == seen
+    unjudged = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
+    lost = [one for one in judge(unjudged, CHECKS).findings if one.id == "gpu-lost"]
+    assert [one.severity for one in lost] == (["breaks"] if fault else ["watch"] if text else [])
+    assert all(len(one.seen) == 1 and text in one.seen[0].seen for one in lost)
 
 
 @pytest.mark.parametrize("deployed", ["", "kit:cuda-mxnet-0123456789ab"])
