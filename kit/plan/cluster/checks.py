@@ -72,6 +72,14 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
 def engine_problem(facts: HostFacts) -> StepError | None:
     if facts.engine:
         return None
+    if facts.podman:
+        return StepError(
+            "its docker is Podman, which cannot run kit's nodes",
+            hint=f"remove it: kit ssh {facts.host.name} -- sudo apt-get remove podman-docker (or: dnf remove "
+            "podman-docker); then: kit setup --only docker, or install Docker Engine by hand: "
+            "https://docs.docker.com/engine/install/",
+            host=facts.host.name,
+        )
     if facts.slow:
         reach = f"kit ssh {facts.host.name} --"
         return StepError(

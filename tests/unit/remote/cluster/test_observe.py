@@ -118,6 +118,22 @@ def test_the_engine(text: str, version: str, compose: str | None) -> None:
     assert (facts.engine, facts.compose) == (version, compose)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The command of podman-docker, whose first line is on standard error.
+        "Emulate Docker CLI using podman. Create /etc/containers/nodocker to quiet msg.\n"
+        '{"host":{"arch":"amd64","buildahVersion":"1.37.2","cgroupManager":"systemd"},"store":{},"version":{}}',
+        # Podman behind Docker's socket.
+        engine(ServerVersion="5.2.2", BuildahVersion="1.37.2", Rootless=False),
+    ],
+)
+def test_podman_in_place_of_docker(text: str) -> None:
+    facts = seen(engine=text)
+    assert (facts.engine, facts.podman) == ("", True)
+    assert not seen(engine=engine()).podman
+
+
 def test_gpus() -> None:
     lines = "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b\nTesla T4, [N/A], GPU-77aa\n"
     assert [(g.name, g.memory_mib, g.uuid) for g in seen(gpus=lines).gpus] == [
