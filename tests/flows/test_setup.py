@@ -125,6 +125,13 @@ def test_an_engine_whose_client_warns_is_not_taken_for_one_that_is_missing(
     assert "Cannot connect" in observe(SetupTransport(vm), ()).engine_fault
 
 
+def test_podmans_docker_is_known_by_its_version(vm: SetupHost) -> None:
+    vm.with_engine()
+    assert not observe(SetupTransport(vm), ()).podman
+    vm.write("/bin/all/docker", '#!/bin/sh\n[ "$1" != --version ] || echo "podman version 5.2.2"\n')
+    assert observe(SetupTransport(vm), ()).podman
+
+
 def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_engine()
     before = b'{\n    "log-driver": "local",\n    "proxies": {"no-proxy": "x"}\n}'

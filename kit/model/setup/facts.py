@@ -97,7 +97,8 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     """One observed host.
 
     `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps
-    each installed package that matters to its version. `docker` is the path of its client, with links resolved.
+    each installed package that matters to its version. `docker` is the path of its client, with links resolved,
+    and `podman` whether that is Podman's.
     `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does
     not answer. `pending`: kit wrote daemon.json, and was killed before the engine answered. `running` counts
     containers. `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts
@@ -127,6 +128,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     packages: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     docker: str = ""
+    podman: bool = False
     engine: str = ""
     compose: str = ""
     engine_fault: str = ""

@@ -73,13 +73,7 @@ def engine_problem(facts: HostFacts) -> StepError | None:
     if facts.engine:
         return None
     if facts.podman:
-        return StepError(
-            "its docker is Podman, which cannot run kit's nodes",
-            hint=f"remove it: kit ssh {facts.host.name} -- sudo apt-get remove podman-docker (or: dnf remove "
-            "podman-docker); then: kit setup --only docker, or install Docker Engine by hand: "
-            "https://docs.docker.com/engine/install/",
-            host=facts.host.name,
-        )
+        return podman_problem(facts.host.name)
     if facts.slow:
         reach = f"kit ssh {facts.host.name} --"
         return StepError(
@@ -92,6 +86,16 @@ def engine_problem(facts: HostFacts) -> StepError | None:
         "no Docker Engine answers",
         hint="install it: kit setup --only docker; or start it: sudo systemctl start docker",
         host=facts.host.name,
+    )
+
+
+def podman_problem(host: str) -> StepError:
+    """Return the error for a host whose command `docker` is Podman's."""
+    return StepError(
+        "its docker is Podman, which cannot run kit's nodes",
+        hint=f"remove it: kit ssh {host} -- sudo apt-get remove podman-docker (or: dnf remove podman-docker); then: "
+        "kit setup, or install Docker Engine by hand: https://docs.docker.com/engine/install/",
+        host=host,
     )
 
 

@@ -13,7 +13,7 @@ from kit.model.setup.paths import DAEMON_JSON, DOCKER_KEY, DOCKER_PROXY, DOCKER_
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, StartEngine, VerifyEngine, WriteSystemFile
 from kit.model.spec import SetupSpec
 from kit.model.text import plural
-from kit.plan.cluster.checks import snap_problem
+from kit.plan.cluster.checks import podman_problem, snap_problem
 from kit.plan.setup import daemon, packages
 from kit.plan.setup.packages import Repository
 from kit.plan.setup.part import Part
@@ -109,12 +109,8 @@ def _foreign(facts: SetupFacts) -> StepError | None:
     name = facts.host.name
     if "/snap/" in f"{facts.docker}/" or facts.docker.endswith("/snap"):
         return snap_problem(name)
-    if "podman-docker" in facts.packages:
-        return StepError(
-            "its docker is Podman (package podman-docker)",
-            hint=f"remove it: kit ssh {name} -- sudo apt-get remove podman-docker; then: kit setup",
-            host=name,
-        )
+    if facts.podman or "podman-docker" in facts.packages:
+        return podman_problem(name)
     return None
 
 

@@ -85,6 +85,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         packages=packages,
         sources=tuple(_source(line) for line in parts.get("sources", ()) if _SOURCE.fullmatch(line)),
         docker=_text(docker.get("path")),
+        podman="podman" in docker,
         engine=_version(docker.get("engine")),
         compose=_version((docker.get("compose") or "").removeprefix("v")),
         engine_fault=_text(docker.get("fault")),

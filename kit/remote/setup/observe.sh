@@ -94,6 +94,7 @@ section docker
 if [ -e "$state/daemon.json.before" ] || [ -e "$state/daemon.json.before.absent" ]; then echo 'pending yes'; fi
 if client=$(command -v docker); then
   echo "path $(readlink -f "$client")"
+  case $(timeout 20 docker --version 2>/dev/null) in podman*) echo 'podman yes' ;; esac
   # Ask for one thing at a time: a client without an engine still answers.
   if version=$(timeout 20 docker version --format '{{.Server.Version}}' 2>&1); then
     # Before it, the client warns of its own settings.

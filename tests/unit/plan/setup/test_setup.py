@@ -236,6 +236,7 @@ def test_pages_that_wait_for_a_boot_are_counted(count: int, reason: str) -> None
         (facts(docker="/snap/bin/docker"), "its Docker is a snap"),
         (facts(docker="/snap/docker/2963/bin/docker", engine="24.0.5", compose="2.20"), "its Docker is a snap"),
         (facts(packages={"podman-docker": "4.3"}), "its docker is Podman"),
+        (facts(podman=True, os="rocky", apt=False, engine="5.2.2", compose="2.30"), "its docker is Podman"),
         (facts(os="fedora", name="Fedora Linux 42", apt=False), "and this is Fedora Linux 42"),
         (facts(gpus_on_bus=1, os="rocky", name="Rocky Linux 9.4", apt=False), "and this is Rocky Linux 9.4"),
         (facts(pages=None), "no huge pages of 1 GiB"),
