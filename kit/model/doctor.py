@@ -38,7 +38,7 @@ class Links(Struct, frozen=True, kw_only=True):
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 512 KiB of its output.
+    """Run a program that only reads. `node`: in the cluster's node, if it runs. At most 1 MiB of its output.
 
     `only_with` is a path or a program: a VM that lacks it does not run the command, as if its program were missing.
     Of more output, `tail` keeps the end, and not the beginning.

@@ -133,13 +133,13 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     `listening` has the address:port of every TCP listener, `udp` of every UDP socket. On a head, `record` is the text
     of cluster.json, `living` has the ids of running runs, and `waiting` those of runs that wait in line. `cordoned`: it
     has a list of cordoned hosts. `absent` has the requested folders that do not exist, and `plugins` the names of those
-    that hold a plugin out of an image. `python` is the version of python3, if it is installed. `slow`: its engine
-    did not answer in time. `driver` is the version of NVIDIA's driver, or "". `gpu_fault` is the first complaint of
-    nvidia-smi, or "". `gpu_processes` is None if kit did not ask. `node_gpus` has the UUIDs that the cluster's node
-    sees, or is None if no node runs or kit cannot know. `node_gpu_fault` is what nvidia-smi prints there if it sees
-    none. `leases` are those of the cluster's runs, on the head if kit asked. `images` maps each requested tag that
-    the host has to its ID, and `image_id` is the first. `rdma_devices` has the names of the files in
-    /dev/infiniband.
+    that hold a plugin out of an image. `python` is the version of python3, if it is installed. `slow`: its engine did
+    not answer in time. `podman`: Podman answers in place of Docker, and `engine` is "". `driver` is the version of
+    NVIDIA's driver, or "". `gpu_fault` is the first complaint of nvidia-smi, or "". `gpu_processes` is None if kit did
+    not ask. `node_gpus` has the UUIDs that the cluster's node sees, or is None if no node runs or kit cannot know.
+    `node_gpu_fault` is what nvidia-smi prints there if it sees none. `leases` are those of the cluster's runs, on the
+    head if kit asked. `images` maps each requested tag that the host has to its ID, and `image_id` is the first.
+    `rdma_devices` has the names of the files in /dev/infiniband.
     """
 
     host: Host
@@ -178,6 +178,7 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     swarm: SwarmFacts = field(default_factory=SwarmFacts)
     python: str | None = None
     slow: bool = False
+    podman: bool = False
     rdma_devices: tuple[str, ...] = ()
     rdma_ports: tuple[RdmaPort, ...] = ()
     huge_pages: HugePages = field(default_factory=HugePages)

@@ -331,6 +331,14 @@ def test_drivers_that_do_not_know_all_fields(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_gpus_whose_program_hangs_are_not_missing(vm: ShortMachine) -> None:
+    """timeout exits with 124 if it ended the program."""
+    vm.stub_of("nvidia-smi", "exit 124")
+    for facts in (vm.facts(), vm.by_client()):
+        assert (facts.gpus, facts.gpu_fault) == ((), "nvidia-smi did not answer within 20 s")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_hook_that_came_after_dockerd_started(vm: ShortMachine) -> None:
     vm.stub_of("nvidia-smi", OLD_SMI)
     with vm.dockerd():

@@ -111,6 +111,27 @@ def test_an_engine_that_hangs_is_not_taken_for_one_that_is_missing(vm: SetupHost
     assert (facts.engine, facts.engine_fault) == ("", "it did not answer within 20 s")
 
 
+def test_an_engine_whose_client_warns_is_not_taken_for_one_that_is_missing(
+    reporter: Remembering, vm: SetupHost
+) -> None:
+    """Docker 28 about a config.json that a full disk cut. Older clients say: Error loading config file."""
+    vm.with_engine()
+    warning = "WARNING: Error parsing config file (/root/.docker/config.json): unexpected EOF"
+    client = vm.read("/bin/all/docker").replace("#!/bin/sh\n", f"#!/bin/sh\necho '{warning}' >&2\n", 1)
+    vm.write("/bin/all/docker", client)
+    assert observe(SetupTransport(vm), ()).engine == "26.1.5"
+    assert not up(reporter, vm).changed
+    vm.path("/fake/engine").unlink()
+    assert "Cannot connect" in observe(SetupTransport(vm), ()).engine_fault
+
+
+def test_podmans_docker_is_known_by_its_version(vm: SetupHost) -> None:
+    vm.with_engine()
+    assert not observe(SetupTransport(vm), ()).podman
+    vm.write("/bin/all/docker", '#!/bin/sh\n[ "$1" != --version ] || echo "podman version 5.2.2"\n')
+    assert observe(SetupTransport(vm), ()).podman
+
+
 def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_engine()
     before = b'{\n    "log-driver": "local",\n    "proxies": {"no-proxy": "x"}\n}'
@@ -249,9 +270,25 @@ def test_the_end_of_a_command_that_a_killed_kit_started_is_not_that_of_another(
     [
         ("update", "Err:1 http://deb.example x\n  Temporary failure resolving 'deb.example'", "resolve the name deb"),
         ("update", "E: Failed to fetch http://deb.example/x  407  Proxy Authentication Required", "apt's proxy ref"),
+        ("update", "E: Failed to fetch http://deb.example/x  Invalid response from proxy: HTTP 403", "apt's proxy ref"),
+        ("update", "E: Failed to fetch http://deb.example/x  Unsupported proxy configured: ftp://x", "apt's proxy ref"),
+        # Mirrors of Nexus and Artifactory are often called so.
+        ("update", "E: Failed to fetch http://m.example/debian-proxy/Release  404  Not Found", "does not exist .404"),
+        ("update", "W: Failed to fetch http://apt-proxy.example/x  Could not connect to apt-proxy.example:3142 "
+         "(10.0.0.9). - connect (111: Connection refused)", "connect to apt-proxy.example:3142$"),
         ("update", "E: Conflicting values set for option Signed-By regarding source http://x", "same repository"),
         ("update", "E: Failed to fetch http://deb.example/dists/x/Release  404  Not Found", "does not exist .404"),
         ("update", "W: GPG error: http://x stable InRelease: EXPKEYSIG 1A2B", "checked: http://x stable InRel"),
+        # The words of apt 3, on Debian 13.
+        ("update", "W: OpenPGP signature verification failed: http://x ./ InRelease: Sub-process /usr/bin/sqv returned "
+         "an error code (1), error message is: Missing key 6E5C\nE: The repository 'http://x ./ InRelease' is not "
+         "signed.", "signature cannot be checked: http://x ./ InRelease"),
+        ("update", "W: OpenPGP signature verification failed: http://x ./ InRelease: Sub-process /usr/bin/sqv returned "
+         "an error code (1), error message is: Verifying signature:    Not live until 2026-12-01", "clock is behind"),
+        ("update", "E: Release file for http://x/InRelease is not valid yet (invalid for another 2d 23h 59min 19s). "
+         "Updates for this repository will not be applied.", "clock is behind"),
+        ("update", "E: Failed to fetch https://x/y  Certificate verification failed: The certificate is NOT trusted. "
+         "The certificate chain uses not yet valid certificate.", "clock is behind"),
         ("install", "The following packages will be REMOVED:\n  moby-cli\n  moby-engine\n0 upgraded\n"
          "E: Packages need to be removed but remove is disabled.", "of the host for that: moby-cli moby-engine$"),
         ("install", "E: Unable to locate package docker.io", "no repository of the host has the package docker.io"),
@@ -683,6 +720,19 @@ def test_a_replaced_key_of_a_repository_is_refused(reporter: Remembering, vm: Se
         up(reporter, vm, "toolkit")
     assert not vm.path("/etc/apt/keyrings/kit-nvidia.asc").exists()
     assert not vm.path("/etc/apt/sources.list.d/kit-nvidia.sources").exists()
+
+
+def test_a_toolkit_of_another_source_is_kept(reporter: Remembering, vm: SetupHost) -> None:
+    """nvidia-container-toolkit-base, which has no hook, is not all of it."""
+    vm.with_engine()
+    vm.with_gpu()
+    for name, whole in (("nvidia-container-runtime", False), ("nvidia-container-runtime-hook", True)):
+        vm.write(f"/bin/{name}", "#!/bin/sh\n")
+        vm.path(f"/bin/{name}").chmod(0o755)
+        assert observe(SetupTransport(vm), ()).toolkit == whole
+    assert up(reporter, vm, "toolkit").changed
+    assert not any(line.startswith("install") for line in vm.log)
+    assert not up(reporter, vm, "toolkit").changed
 
 
 def test_a_key_that_does_not_come_has_its_cause(reporter: Remembering, vm: SetupHost) -> None:

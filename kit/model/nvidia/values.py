@@ -29,6 +29,8 @@ _AMOUNT = re.compile(r"(-?[0-9]{1,18})(?:\.([0-9]{1,9}))?(?: ?([A-Za-z%]{1,8}))?
 _LONGEST = 200
 # The state of 16 GPUs with 500 processes each has about 75,000 lines.
 MOST_LINES = 200_000
+# How it begins what does not prevent its answer: "WARNING: infoROM is corrupted at gpu 0000:17:00.0".
+WARNING = "WARNING: "
 # How nvidia-smi begins when it cannot read the GPUs at all.
 _FAILURES = (
     "NVIDIA-SMI has failed because",

@@ -97,16 +97,17 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     """One observed host.
 
     `os` is the ID of os-release (debian), `version` its VERSION_ID, `codename` its VERSION_CODENAME. `packages` maps
-    each installed package that matters to its version. `docker` is the path of its client, with links resolved.
+    each installed package that matters to its version. `docker` is the path of its client, with links resolved,
+    and `podman` whether that is Podman's.
     `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does
     not answer. `pending`: kit wrote daemon.json, and was killed before the engine answered. `running` counts
     containers. `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts
-    NVSwitches. `fabric_manager`: its program is installed. `driver` is the version of the loaded driver, or "".
-    `module_kernels` are those for which dkms has built the driver's module.
-    `secure_boot`: the firmware makes the kernel load only modules with a key that it knows.
+    NVSwitches. `fabric_manager`: its program is installed. `toolkit`: so are those of NVIDIA's container toolkit.
+    `driver` is the version of the loaded driver, or "". `module_kernels` are those for which dkms has built the
+    driver's module. `secure_boot`: the firmware makes the kernel load only modules with a key that it knows.
     `driver_fault` is the complaint of nvidia-smi. `smi`: nvidia-smi is there. `smi_late`: it did not answer in time.
-    `pages` counts reserved pages of 1 GiB, None if the
-    processor or the kernel has none. `boot_pages`: the running kernel was started with pages of 1 GiB.
+    `pages` counts reserved pages of 1 GiB, None if the processor or the kernel has none. `boot_pages`: the running
+    kernel was started with pages of 1 GiB.
     `later_settings` maps a setting of the kernel to the file that sets it at boot after kit's own, and its value there.
     `memory_kib` is 0 if the host does not say it. `saved_packages` are those that kit installed, with their area.
     `unfinished` has grub or engine if kit changed its settings, and was killed before it read them.
@@ -127,6 +128,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     packages: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     docker: str = ""
+    podman: bool = False
     engine: str = ""
     compose: str = ""
     engine_fault: str = ""
@@ -145,6 +147,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     gpu_ids: tuple[int, ...] = ()
     switches: int = 0
     fabric_manager: bool = False
+    toolkit: bool = False
     driver: str = ""
     module_kernels: tuple[str, ...] = ()
     driver_fault: str = ""

@@ -72,6 +72,8 @@ def host_problems(facts: HostFacts, *, image_size: int, compose: bool = True, sh
 def engine_problem(facts: HostFacts) -> StepError | None:
     if facts.engine:
         return None
+    if facts.podman:
+        return podman_problem(facts.host.name)
     if facts.slow:
         reach = f"kit ssh {facts.host.name} --"
         return StepError(
@@ -84,6 +86,25 @@ def engine_problem(facts: HostFacts) -> StepError | None:
         "no Docker Engine answers",
         hint="install it: kit setup --only docker; or start it: sudo systemctl start docker",
         host=facts.host.name,
+    )
+
+
+def podman_problem(host: str) -> StepError:
+    """Return the error for a host whose command `docker` is Podman's."""
+    return StepError(
+        "its docker is Podman, which cannot run kit's nodes",
+        hint=f"remove it: kit ssh {host} -- sudo apt-get remove podman-docker (or: dnf remove podman-docker); then: "
+        "kit setup, or install Docker Engine by hand: https://docs.docker.com/engine/install/",
+        host=host,
+    )
+
+
+def snap_problem(host: str) -> StepError:
+    """Return the error for a host whose Docker is a snap."""
+    return StepError(
+        f"its Docker is a snap, which cannot read {names.ROOT} and gives no GPU to containers",
+        hint=f"remove it, with its containers and images: kit ssh {host} -- sudo snap remove docker; then: kit setup",
+        host=host,
     )
 
 

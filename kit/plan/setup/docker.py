@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from kit.errors import KitError, NotReadyError, StepError
-from kit.model import names
 from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.setup.facts import SetupFacts
@@ -14,6 +13,7 @@ from kit.model.setup.paths import DAEMON_JSON, DOCKER_KEY, DOCKER_PROXY, DOCKER_
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, StartEngine, VerifyEngine, WriteSystemFile
 from kit.model.spec import SetupSpec
 from kit.model.text import plural
+from kit.plan.cluster.checks import podman_problem, snap_problem
 from kit.plan.setup import daemon, packages
 from kit.plan.setup.packages import Repository
 from kit.plan.setup.part import Part
@@ -108,18 +108,9 @@ def _foreign(facts: SetupFacts) -> StepError | None:
     """Return the error for a docker that kit must not touch."""
     name = facts.host.name
     if "/snap/" in f"{facts.docker}/" or facts.docker.endswith("/snap"):
-        return StepError(
-            f"its Docker is a snap, which cannot read {names.ROOT} and gives no GPU to containers",
-            hint="remove it, with its containers and images: "
-            f"kit ssh {name} -- sudo snap remove docker; then: kit setup",
-            host=name,
-        )
-    if "podman-docker" in facts.packages:
-        return StepError(
-            "its docker is Podman (package podman-docker)",
-            hint=f"remove it: kit ssh {name} -- sudo apt-get remove podman-docker; then: kit setup",
-            host=name,
-        )
+        return snap_problem(name)
+    if facts.podman or "podman-docker" in facts.packages:
+        return podman_problem(name)
     return None
 
 

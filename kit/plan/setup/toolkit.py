@@ -46,7 +46,7 @@ def toolkit(facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Pa
             )
         )
         return part
-    if "nvidia-container-toolkit" not in facts.packages:
+    if "nvidia-container-toolkit" not in facts.packages and not facts.toolkit:
         problem = packages.unknown_distribution(facts, "NVIDIA's container toolkit")
         if problem is not None:
             part.problems.append(problem)

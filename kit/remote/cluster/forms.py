@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class Plugin(Struct, frozen=True, kw_only=True):
@@ -73,6 +73,12 @@ class Device(Struct, frozen=True, kw_only=True):
     ID: str = ""
 
 
+class PodmanHost(Struct, frozen=True, kw_only=True):
+    """A part of `podman info`, which the command `docker` of the package podman-docker prints."""
+
+    buildah: str | None = field(default=None, name="buildahVersion")
+
+
 class Info(Struct, frozen=True, kw_only=True):
     """The parts of `docker info` that kit reads."""
 
@@ -89,6 +95,14 @@ class Info(Struct, frozen=True, kw_only=True):
     SecurityOptions: tuple[str, ...] | None = None
     DefaultRuntime: str | None = None
     GenericResources: tuple[Resource, ...] | None = None
+    # Only Podman has these two: behind Docker's socket, and as its command.
+    BuildahVersion: str | None = None
+    host: PodmanHost | None = None
+
+    @property
+    def podman(self) -> bool:
+        """Return whether Podman answers in place of Docker."""
+        return self.BuildahVersion is not None or (self.host is not None and self.host.buildah is not None)
 
     @property
     def remaps_users(self) -> bool:

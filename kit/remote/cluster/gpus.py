@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kit.model import names
 from kit.model.answer import answer_of, number
 from kit.model.nvidia.listing import ListedGpu, is_listed, listed
-from kit.model.nvidia.values import known, whole
+from kit.model.nvidia.values import WARNING, known, whole
 from kit.model.observed import Gpu, GpuEngine, GpuProcess
 from kit.remote.cluster.forms import Info
 from kit.remote.cluster.words import version, word
@@ -38,8 +38,9 @@ class GpuList:
     def __init__(self, lines: Sequence[str]) -> None:
         self._rows = [row for line in lines if (row := _row(line))]
         self._listed = listed("\n".join(lines))
-        odd = (line for line in lines if not (_row(line) or is_listed(line)))
-        self._fault = next(odd, "").strip()
+        odd = [line.strip() for line in lines if not (_row(line) or is_listed(line))]
+        # A warning must not hide a failure.
+        self._fault = next((line for line in odd if not line.startswith(WARNING)), odd[0] if odd else "")
 
     def devices(self) -> tuple[Gpu, ...]:
         """Return the GPUs. Raises OddAnswer."""

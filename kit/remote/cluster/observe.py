@@ -130,7 +130,7 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
     gpus = GpuList(sections.get("gpus", ()))
     return HostFacts(
         host=host,
-        engine=_version(info.ServerVersion),
+        engine="" if info.podman else _version(info.ServerVersion),
         compose=_compose(info),
         arch=_word(system.get("arch")),
         os=_word(system.get("os")),
@@ -163,6 +163,7 @@ def parse(host: Host, text: str, *, mark: str = "") -> HostFacts:
         absent=frozenset(sections.get("absent", ())),
         plugins=frozenset(filter(_PLUGIN.fullmatch, sections.get("plugins", ()))),
         slow=bool(sections.get("slow")),
+        podman=info.podman,
         swarm=swarm_facts(info, sections),
         rdma_devices=rdma.devices_of(sections.get("rdma", ())),
         rdma_ports=rdma.ports_of(sections.get("rdma", ())),

@@ -46,7 +46,7 @@ _KINDS: Mapping[type[Read], str] = {
     Mounts: "mounts",
 }
 # The longest path that a kernel knows, and text of a command.
-_PATH, _TEXT = 4096, 2**20
+_PATH, _TEXT = 4096, 2**21
 _DEVICE = re.compile(r"[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
 _FAULT = re.compile(r"(?:E[A-Z0-9]{1,30})?", re.ASCII)
 

@@ -88,7 +88,11 @@ by_client() {
 
   section gpus
   if command -v nvidia-smi >/dev/null 2>&1; then
-    query() { timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1; }
+    query() {
+      # Without a word, a VM whose nvidia-smi hangs would look like one without GPUs.
+      timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1 ||
+        { [ $? != 124 ] || echo 'nvidia-smi did not answer within 20 s'; }
+    }
     fields=name,memory.total,uuid,index,pci.bus_id,driver_version
     rows=$(query "$fields,mig.mode.current,compute_cap")
     # nvidia-smi refuses all fields if its driver does not know one: before 510 compute_cap, before 450 MIG.

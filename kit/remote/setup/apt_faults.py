@@ -28,7 +28,9 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "check its name servers (kit ssh {host} -- cat /etc/resolv.conf), or set apt's proxy: Acquire::http::Proxy",
     ),
     (
-        r"(?:407 +Proxy Authentication Required|Invalid response from proxy|Failed to fetch.*[Pp]roxy.*)",
+        # The word alone: a mirror may be called debian-proxy or proxy.example.
+        r"(?:407 +Proxy Authentication Required|Invalid response from proxy|"
+        r"Failed to fetch \S+ .*(?<![\w./-])[Pp]roxy(?![\w./-]))",
         "apt's proxy refuses the connection",
         "check apt's proxy: kit ssh {host} -- apt-config dump Acquire::http::Proxy",
     ),
@@ -52,8 +54,15 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
         "two files name the same repository with different options: {0}",
         "make them the same, or remove one: kit ssh {host} -- ls /etc/apt/sources.list.d",
     ),
+    # Before the next ones: such a clock refuses signatures and certificates, too.
     (
-        r"GPG error: (\S.*)",
+        r"(?:Release file for \S+ is not valid yet|Not live until|uses not yet valid certificate)",
+        "its clock is behind, so it refuses what a repository signed since",
+        "see: kit ssh {host} -- date; set it: kit ssh {host} -- sudo timedatectl set-ntp true; then: kit setup",
+    ),
+    # The first ones are those of apt before version 3.
+    (
+        r"(?:GPG error|OpenPGP signature verification failed): (\S.*)",
         "a repository's signature cannot be checked: {0}",
         "correct or remove that repository: kit ssh {host} -- ls /etc/apt/sources.list.d",
     ),

@@ -94,9 +94,11 @@ section docker
 if [ -e "$state/daemon.json.before" ] || [ -e "$state/daemon.json.before.absent" ]; then echo 'pending yes'; fi
 if client=$(command -v docker); then
   echo "path $(readlink -f "$client")"
+  case $(timeout 20 docker --version 2>/dev/null) in podman*) echo 'podman yes' ;; esac
   # Ask for one thing at a time: a client without an engine still answers.
   if version=$(timeout 20 docker version --format '{{.Server.Version}}' 2>&1); then
-    echo "engine $version"
+    # Before it, the client warns of its own settings.
+    echo "engine $(printf %s "$version" | tail -n 1)"
     echo "running $(timeout 20 docker ps --quiet 2>/dev/null | grep -c .)"
     echo "live_restore $(timeout 20 docker info --format '{{.LiveRestoreEnabled}}' 2>/dev/null)"
   elif [ $? = 124 ]; then
@@ -188,6 +190,8 @@ for folder in "$root"/lib/modules/*/updates/dkms; do
   # shellcheck disable=SC2010  # kit looks for names that modules have, and a glob cannot leave out nvidia-fs.ko
   if ls "$folder" 2>/dev/null | grep -Eq '^nvidia(-(current|tesla|legacy)[a-z0-9-]*)?\.ko'; then folder=${folder%/updates/dkms} && echo "module ${folder##*/}"; fi
 done
+# Of any package, or of none: on other systems than Debian's, kit knows no packages.
+if command -v nvidia-container-runtime-hook >/dev/null 2>&1 && command -v nvidia-container-runtime >/dev/null 2>&1; then echo 'toolkit yes'; fi
 if command -v nv-fabricmanager >/dev/null 2>&1; then echo 'fabric_manager yes'; fi
 # query FIELDS: sets `answer` and `code`. Without persistence mode, eight GPUs take half a minute.
 query() {

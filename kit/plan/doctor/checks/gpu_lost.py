@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from kit.errors import NotReadyError
 from kit.model.doctor import Check, Examined, Severity, Sight
+from kit.model.nvidia.values import WARNING
 from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
+from kit.plan.doctor.gpus import STATE, state_of
 from kit.plan.doctor.sights import facts_of, idle_of, sights_of
 from kit.plan.flavour import broken_drivers, lost_gpus
 
@@ -21,12 +23,37 @@ def judge(examined: Examined) -> Iterator[Sight]:
         if seen:
             severity: Severity | None = "watch" if name == idle else None
             yield Sight(hosts=(name,), seen=seen, fix="run: kit deploy", severity=severity)
+    harmless = {idle, *(facts.host.name for facts in observed if facts.gpus and facts.gpu_fault.startswith(WARNING))}
     for host, text, hint in broken_drivers(observed):
         seen = text.removeprefix(f"{host}: ")
-        yield Sight(hosts=(host,), seen=seen, fix=hint, severity="watch" if host == idle else None)
+        yield Sight(hosts=(host,), seen=seen, fix=hint, severity="watch" if host in harmless else None)
+    yield from _unjudged(examined)
     if examined.spec.image.flavour == "auto":
         ranked = [facts for facts in observed if facts.host.name != idle]
         yield from sights_of([lost_gpus(ranked, _deployed_image(examined))])
+
+
+def _unjudged(examined: Examined) -> Iterator[Sight]:
+    """Yield hosts on which the other checks of GPUs have nothing to judge, and nothing else says so."""
+    for host in examined.hosts:
+        ran = host.ran(*STATE.argv)
+        if ran is None or host.facts is None or host.facts.gpu_fault:
+            continue
+        if ran.code is None:
+            why = f"nvidia-smi -q did not answer within {STATE.timeout_s:g} s"
+            # Without persistence mode, the driver starts each GPU again for each program.
+            fix = (
+                f"try it: kit ssh {host.name} -- nvidia-smi; if it is only slow: kit setup --only clocks, which sets "
+                "persistence mode; if it hangs, reboot the VM"
+            )
+        elif ran.code == 0 and state_of(host) is None:
+            why = "kit cannot read what nvidia-smi -q -x prints"
+            fix = f"look at it: kit ssh {host.name} -- nvidia-smi -q -x; if it is sound XML, that is a bug of kit"
+        else:
+            continue
+        yield Sight(
+            hosts=(host.name,), seen=f"{why}, so the doctor judges little of its GPUs", fix=fix, severity="watch"
+        )
 
 
 def _deployed_image(examined: Examined) -> str:
@@ -44,6 +71,7 @@ CHECK = Check(
     area="gpu",
     severity="breaks",
     judge=judge,
+    reads=(STATE,),
     facts=True,
     leads_to="Each call of CUDA fails in the node, or ranks find fewer GPUs than the host has.",
     fix="`kit deploy` recreates a node that lost GPUs. If the VM lost them, look at `nvidia-smi` there, and reboot it.",

@@ -17,8 +17,9 @@ from typing import Any, Dict, List, Optional, Set
 
 from .places import FILE, addresses, content, fault_of, has, matching, mounted, room, shown
 
-# In bytes: one of many files, an output (nvidia-smi -q -x prints about 30 KB a GPU), and all answers together.
-SMALL, OUTPUT, TOTAL = 4 << 10, 512 << 10, 4 << 20
+# In bytes: one of many files, an output (nvidia-smi -q -x prints about 30 KB a GPU, and 70 KB of a GeForce with many
+# clocks), and all answers together.
+SMALL, OUTPUT, TOTAL = 4 << 10, 1 << 20, 4 << 20
 # Of a type. Each one has a thread.
 MOUNTS = 64
 # The output of the look. A manager of 10,000 nodes prints 8 MB.

@@ -49,6 +49,7 @@ def whole(problem: KitError, host: str) -> None:
     [
         ({"engine": ""}, 0, "no Docker Engine answers", "systemctl start docker"),
         ({"engine": "", "slow": True}, 0, "the Docker Engine did not answer in time", "systemctl restart docker"),
+        ({"engine": "", "podman": True}, 0, "its docker is Podman", "dnf remove podman-docker"),
         ({"compose": None}, 0, "no Compose v2 plugin", "docker-compose-plugin"),
         ({"gpus": gpus(2)}, 0, "2 × NVIDIA A100-SXM4-40GB, but the engine cannot", "nvidia-container-toolkit"),
         (

@@ -23,6 +23,7 @@ from kit.plan.doctor.checks import (
     tcp_buffers,
 )
 from kit.plan.doctor.network import interface
+from kit.remote.doctor.reader import places
 from tests.fakes.doctor import judged, rows, seen, table
 from tests.fakes.facts import facts, interfaces
 from tests.unit.plan.doctor.clean import ANY, ROUTES, THREE, machine
@@ -36,6 +37,12 @@ HEAD, SECOND, THIRD = THREE
 LAN = ("eth0", "10.0.0.0", "255.255.255.0")
 
 ROCE = {f"{IB}/state": "4: ACTIVE\n", f"{IB}/link_layer": "Ethernet\n", f"{IB}/gid_attrs/types/0": "IB/RoCE v1\n"}
+# What the reader keeps of it, with a name such as ConnectX cards have.
+ARP = ("IP address       HW type     Flags       HW address            Mask     Device\n" + (
+    "10.0.16.254      0x1         0x2         06:5f:4d:55:11:01     *        enp129s0f0np0\n" * 2000
+))[: places.FILE]  # fmt: skip
+COUNT = "/proc/net/stat/arp_cache"
+ARP_COUNT = "entries  allocs   destroys hash_grows\n00003e66 00000b30 00000a8a 00000003\n00003e66 1 2 3\n"
 CASES: list[tuple[Any, dict[str, str], list[str]]] = [
     (mtu_differs, {f"{NET}/eth0/mtu": "9001\n"}, ["MTU 9001 on eth0, usual 1500"]),
     (mtu_differs, {f"{NET}/docker0/mtu": "1400\n"}, []),
@@ -67,6 +74,14 @@ CASES: list[tuple[Any, dict[str, str], list[str]]] = [
         {"/proc/net/arp": "IP address\n" + "10.0.0.9\n" * 900},
         ["room for 1024 neighbors, 900 known, 3 hosts in the cluster"],
     ),
+    # The doctor reads only the beginning of a long list. The count of a short one also has what is in containers.
+    (
+        arp_table,
+        {"/proc/net/arp": ARP, "/proc/sys/net/ipv4/neigh/default/gc_thresh3": "16384\n", COUNT: ARP_COUNT},
+        ["room for 16384 neighbors, 15974 known, 3 hosts in the cluster"],
+    ),
+    (arp_table, {COUNT: ARP_COUNT}, []),
+    (arp_table, {"/proc/net/arp": ARP, COUNT: "odd\n"}, []),
     (
         rp_filter,
         {"/proc/net/route": table(LAN, ("eth1", "10.0.0.0", "255.255.255.0"))},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kit.config.validate import spec_from
-from kit.model.doctor import Examined, Finding, Room, Seen
+from kit.model.doctor import Examined, Finding, Ran, Room, Seen
 from kit.model.launch import ClusterRecord
 from kit.model.observed import Container, GpuEngine, HostFacts
 from kit.model.swarm import SwarmFacts
@@ -18,6 +18,7 @@ from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import to_text
 from kit.plan.cluster.supply import Image
 from kit.plan.doctor.checks import CHECKS
+from kit.plan.doctor.gpus import STATE
 from kit.plan.doctor.judge import judge
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, host, interfaces
 
@@ -109,6 +110,25 @@ def test_the_hook_below_systemd(engine: GpuEngine, found: bool) -> None:
     assert "gpu-cgroup" not in findings([one], orchestrator="swarm")
 
 
+@pytest.mark.parametrize(
+    ("links", "seen"),
+    [
+        (("/var/snap/docker/current",), True),
+        # Somebody tried the snap and took a package.
+        (("/var/snap/docker/current", "/usr/bin/dockerd"), False),
+        (("/usr/bin/dockerd",), False),
+    ],
+)
+def test_a_snap_runs_no_nodes_without_gpus_either(links: tuple[str, ...], seen: bool) -> None:
+    state = examined([facts(1)])
+    patterns = {"/var/snap/docker/current": "/var/snap/docker/current", "/usr/bin/dockerd": "/usr/*bin/dockerd"}
+    there = {pattern: {path: ""} for path, pattern in patterns.items() if path in links}
+    judged = judge(replace(state, hosts=(replace(state.hosts[0], links=there),)), CHECKS)
+    snaps = [one for one in judged.findings if one.id == "gpu-snap"]
+    assert [one.severity for one in snaps] == (["breaks"] if seen else [])
+    assert all("sudo snap remove docker" in one.seen[0].fix for one in snaps)
+
+
 def test_lost_gpus() -> None:
     node = facts(
         1,
@@ -123,6 +143,37 @@ def test_lost_gpus() -> None:
     broken = facts(2, gpu_fault="Driver/library version mismatch")
     assert "reports no GPUs" in findings([broken])["gpu-lost"].seen[0].seen
     assert not findings([broken])["gpu-lost"].seen[0].seen.startswith("gpu2")
+
+
+def test_a_warning_of_nvidia_smi_loses_no_gpu() -> None:
+    """A GPU with a damaged infoROM works, and kit doctor --cordon must not take its host away."""
+    warning = "WARNING: infoROM is corrupted at gpu 0000:17:00.0"
+    one = facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=warning)
+    finding = findings([one])["gpu-lost"]
+    assert (finding.severity, warning in finding.seen[0].seen) == ("watch", True)
+    assert findings([replace(one, gpus=())])["gpu-lost"].severity == "breaks"
+
+
+@pytest.mark.parametrize(
+    ("ran", "fault", "text"),
+    [
+        (Ran(code=None, out=""), "", "nvidia-smi -q did not answer within 30 s, so"),
+        (
+            Ran(code=0, out="<?xml version='1.0'?><nvidia_smi_log><gpu>"),
+            "",
+            "kit cannot read what nvidia-smi -q -x prints, so",
+        ),
+        (Ran(code=0, out="<?xml version='1.0'?><nvidia_smi_log/>"), "", ""),
+        # The host has a finding that breaks runs already.
+        (Ran(code=None, out=""), "nvidia-smi did not answer within 20 s", "nvidia-smi did not answer within 20 s"),
+    ],
+)
+def test_gpus_that_the_doctor_cannot_judge(ran: Ran, fault: str, text: str) -> None:
+    state = examined([facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=fault)])
+    unjudged = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
+    lost = [one for one in judge(unjudged, CHECKS).findings if one.id == "gpu-lost"]
+    assert [one.severity for one in lost] == (["breaks"] if fault else ["watch"] if text else [])
+    assert all(len(one.seen) == 1 and text in one.seen[0].seen for one in lost)
 
 
 @pytest.mark.parametrize("deployed", ["", "kit:cuda-mxnet-0123456789ab"])

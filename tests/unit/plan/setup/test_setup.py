@@ -22,6 +22,7 @@ from kit.model.setup.paths import (
 )
 from kit.model.setup.result import Draft
 from kit.model.setup.steps import ConfigureEngine, InstallPackages, Reboot, WriteSystemFile
+from kit.model.values import replace
 from kit.plan.setup import daemon
 from kit.plan.setup.setup import setup_plan
 from kit.plan.setup.undo import undo_plan
@@ -235,6 +236,7 @@ def test_pages_that_wait_for_a_boot_are_counted(count: int, reason: str) -> None
         (facts(docker="/snap/bin/docker"), "its Docker is a snap"),
         (facts(docker="/snap/docker/2963/bin/docker", engine="24.0.5", compose="2.20"), "its Docker is a snap"),
         (facts(packages={"podman-docker": "4.3"}), "its docker is Podman"),
+        (facts(podman=True, os="rocky", apt=False, engine="5.2.2", compose="2.30"), "its docker is Podman"),
         (facts(os="fedora", name="Fedora Linux 42", apt=False), "and this is Fedora Linux 42"),
         (facts(gpus_on_bus=1, os="rocky", name="Rocky Linux 9.4", apt=False), "and this is Rocky Linux 9.4"),
         (facts(pages=None), "no huge pages of 1 GiB"),
@@ -251,6 +253,14 @@ def test_hosts_that_kit_refuses(one: SetupFacts, message: str) -> None:
 def test_an_engine_that_works_on_an_unknown_system_is_kept() -> None:
     fedora = facts(os="fedora", apt=False, engine="28.0", compose="2.30")
     assert draft(fedora, areas=("docker",)).plan.empty
+
+
+def test_a_toolkit_on_an_unknown_system_is_kept() -> None:
+    """kit knows its packages on Debian and Ubuntu only, and asked to install it again."""
+    rocky = facts(os="rocky", name="Rocky Linux 9.4", apt=False, engine="28.0", compose="2.30", gpus_on_bus=1)
+    assert "and this is Rocky Linux 9.4" in problem(rocky, "toolkit")
+    step, _ = [step for _, step in draft(replace(rocky, toolkit=True), areas=("toolkit",)).plan.steps()]
+    assert isinstance(step, ConfigureEngine)
 
 
 def test_an_old_engine_reads_its_proxy_from_a_unit() -> None:

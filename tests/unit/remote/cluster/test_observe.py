@@ -118,6 +118,22 @@ def test_the_engine(text: str, version: str, compose: str | None) -> None:
     assert (facts.engine, facts.compose) == (version, compose)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The command of podman-docker, whose first line is on standard error.
+        "Emulate Docker CLI using podman. Create /etc/containers/nodocker to quiet msg.\n"
+        '{"host":{"arch":"amd64","buildahVersion":"1.37.2","cgroupManager":"systemd"},"store":{},"version":{}}',
+        # Podman behind Docker's socket.
+        engine(ServerVersion="5.2.2", BuildahVersion="1.37.2", Rootless=False),
+    ],
+)
+def test_podman_in_place_of_docker(text: str) -> None:
+    facts = seen(engine=text)
+    assert (facts.engine, facts.podman) == ("", True)
+    assert not seen(engine=engine()).podman
+
+
 def test_gpus() -> None:
     lines = "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b\nTesla T4, [N/A], GPU-77aa\n"
     assert [(g.name, g.memory_mib, g.uuid) for g in seen(gpus=lines).gpus] == [
@@ -140,6 +156,13 @@ def test_a_complaint_of_nvidia_smi_is_no_gpu(complaint: str) -> None:
     facts = seen(gpus=complaint)
     assert (facts.gpus, facts.driver) == ((), "")
     assert facts.gpu_fault == complaint.splitlines()[0]
+
+
+def test_a_warning_of_nvidia_smi_hides_no_failure() -> None:
+    rows = "WARNING: infoROM is corrupted at gpu 0000:17:00.0\nNVIDIA A100-SXM4-40GB, 40960, GPU-5c3b"
+    assert seen(gpus=rows).gpu_fault.startswith("WARNING: infoROM")
+    lost = "Unable to determine the device handle for GPU 0000:65:00.0: GPU is lost"
+    assert seen(gpus=f"{rows}\n{lost}").gpu_fault == lost
 
 
 def test_containers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 from kit.model.doctor import DATA_ROOT, Command, Disk, File, Files, Links, Lookup, Mount, Mounts, Read, Seen
 from kit.model.host import Host
+from kit.model.nvidia.state import state
 from kit.remote.doctor.read import Look, program, read_host
 from kit.remote.doctor.reader import main as reader
 from kit.remote.doctor.reader import places
@@ -135,6 +137,19 @@ def test_an_endless_output_is_cut() -> None:
     (ran,) = host.commands.values()
     assert ran is not None
     assert (ran.code, len(ran.out)) == (0, reader.OUTPUT)
+
+
+def test_the_state_of_ten_gpus_with_many_clocks_is_whole(tmp_path: Path) -> None:
+    """A GeForce lists its 200 clocks for each of its four or five clocks of the memory."""
+    text = (Path(__file__).parents[3] / "captures/nvidia-smi/h200x1-580/state.xml").read_text()
+    clock = r"\t*<supported_mem_clock>[\s\S]*?</supported_mem_clock>\n"
+    start, *clocks = re.findall(rf"[\s\S]*?<supported_clocks>|{clock}", text)
+    before, gpu = start.split("<gpu ", 1)
+    one = f"<gpu {gpu}{''.join(clocks * 4)}</supported_clocks></gpu>"
+    (tmp_path / "state.xml").write_text(f"{before}{one * 10}</nvidia_smi_log>\n")
+    (ran,) = seen(Command(argv=("cat", f"{tmp_path}/state.xml"))).commands.values()
+    assert ran is not None
+    assert len(state(ran.out).gpus) == 10
 
 
 def test_of_a_long_log_the_newest_lines_remain() -> None:
