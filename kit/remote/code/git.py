@@ -31,6 +31,8 @@ _LEFT_OUT = b"\nBinary files "
 _WHOLE = ("--binary", "--full-index")
 # Without the first setting, `git diff` writes what it has learned to the index. Old ones lack --no-relative.
 _EVERYWHERE = ("-c", "diff.autoRefreshIndex=false", "-c", "diff.relative=false")
+# Your settings, or .gitmodules (`ignore = dirty`), may hide changes of submodules, whose files come along all the same.
+_EACH_SUBMODULE = "--ignore-submodules=untracked"
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -145,8 +147,8 @@ def _with_submodules(folder: Path, commit: str = "HEAD", prefix: str = "") -> tu
 
     `folder` is compared with `commit`. `prefix` is its path, with a slash at its end, if it is a submodule itself.
     """
-    raw = _git(folder, *_EVERYWHERE, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", commit, "--", ".").stdout
-    rows = raw.split(b"\0")
+    words = ("diff", "--raw", "-z", "--no-abbrev", "--no-renames", _EACH_SUBMODULE, commit, "--", ".")
+    rows = _git(folder, *_EVERYWHERE, *words).stdout.split(b"\0")
     top = folder / _word(folder, "rev-parse", "--show-cdup")
     bases = {
         os.fsdecode(path): base
@@ -180,7 +182,7 @@ def _diff(
     # Your settings may make of it what no other program reads.
     plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--unified=3"]
     plain += [f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}"]
-    words = [*plain, *more, "--submodule=diff", commit, "--", *paths]
+    words = [*plain, *more, _EACH_SUBMODULE, "--submodule=diff", commit, "--", *paths]
     with subprocess.Popen(
         _argv(folder, *_EVERYWHERE, "diff", *words),
         stdout=subprocess.PIPE,

@@ -728,6 +728,28 @@ def test_a_change_in_a_submodule_is_in_the_difference(tmp_path: Path, top: Path)
     assert b"-one\n+two\n" in known.diff
 
 
+@pytest.mark.parametrize("file", [".gitmodules", ".git/config"])
+@pytest.mark.parametrize("ignore", ["dirty", "all"])
+def test_a_change_in_a_submodule_that_git_ignores_is_in_the_difference(
+    tmp_path: Path, top: Path, ignore: str, file: str
+) -> None:
+    """The run has the changed files. Its record called the folder unchanged."""
+    repository(top, {"train.py": "1"})
+    there = repository(tmp_path / "lib", {"net.py": "one\n", "data.bin": "one\0"})
+    git(top, "submodule", "--quiet", "add", str(there), "lib")
+    git(top, "config", "--file", file, "submodule.lib.ignore", ignore)
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "-m", "lib")
+    write(top, {"lib/net.py": "two\n"})
+    known = take(top).git
+    assert known
+    assert (known.dirty, b"-one\n+two\n" in known.diff) == (True, True)
+    write(top, {"lib/data.bin": "two\0"})
+    known = take(top).git
+    assert known
+    assert b"GIT binary patch" in known.diff
+
+
 @pytest.mark.parametrize(
     "settings",
     [
