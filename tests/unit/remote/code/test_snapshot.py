@@ -316,6 +316,23 @@ def test_a_kitignore_that_would_take_long_is_refused(top: Path) -> None:
     assert names(take(top)) == [".kitignore", "a"]
 
 
+@pytest.mark.parametrize("target", ["/dev/null", "."])
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_kitignore_that_is_no_file_is_refused_unread(top: Path, target: str, in_git: bool) -> None:
+    """/dev/zero has no end: kit took all memory of the machine."""
+    if in_git:
+        repository(top, {"train.py": "1"})
+    (top / ".kitignore").symlink_to(target)
+    with pytest.raises(InputError, match=r"\.kitignore is not a file$"):
+        take(top)
+
+
+def test_a_kitignore_may_be_a_link_to_another_file(top: Path) -> None:
+    write(top, {".dockerignore": "b\n", "a": "1", "b": "1"})
+    (top / ".kitignore").symlink_to(".dockerignore")
+    assert names(take(top)) == [".dockerignore", ".kitignore", "a"]
+
+
 # What cannot be part of it
 
 
