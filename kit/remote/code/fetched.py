@@ -4,8 +4,8 @@ The logins stay on this machine: the hosts get the snapshot, as from any folder.
 
     git/<repository>/repo           a bare repository with the commits that kit fetched, without their history
     git/<repository>/lock           the lock of the kit that fetches into it (turns.py)
-    git/<repository>/full/<commit>  the files of a commit and its submodules, in `files`, and what is missing from them,
-                                    in `notes`
+    git/<repository>/full/<commit>  the files of a commit and its submodules, in `files`, and in `known` which snapshot
+                                    they are, and what is missing from them
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from kit.errors import InputError, KitError, UnreachableError
+from kit.model.answer import OddAnswer, decode
 from kit.model.code import GitFacts, Snapshot
 from kit.model.repository import COMMIT, Repository, masked, without_login
 from kit.model.values import replace
-from kit.remote.code import lfs, turns
+from kit.remote.code import hashes, lfs, turns
 from kit.remote.code.environment import environment
 from kit.remote.code.snapshot import take
 from kit.remote.code.turns import Say
@@ -60,6 +61,13 @@ class Lacks(Struct, frozen=True, kw_only=True):
         self.pointers.extend(other.pointers)
 
 
+class Known(Struct, frozen=True, kw_only=True):
+    """Which snapshot a commit is, and what that lacks."""
+
+    digest: str
+    notes: list[str]
+
+
 def fetch(source: Repository, say: Say = _silent) -> Snapshot:
     """Return the snapshot of the source's commit. Raises InputError, UnreachableError or KitError.
 
@@ -81,10 +89,8 @@ def is_here(source: Repository, commit: str) -> bool:
 
 def here(source: Repository, commit: str, say: Say = _silent) -> Snapshot:
     """Return the snapshot of a commit that your cache has, or that kit fetches now, as `fetch` does."""
-    tree = _tree(source, commit, say)
-    snapshot = take(tree / "files", plain=True)
-    notes = json.loads((tree / "notes").read_text())
-    return replace(snapshot, source=source.shown, git=facts(source, commit), notes=tuple(notes))
+    snapshot, known = _tree(source, commit, say)
+    return replace(snapshot, source=source.shown, git=facts(source, commit), notes=tuple(known.notes))
 
 
 def facts(source: Repository, commit: str) -> GitFacts:
@@ -113,8 +119,8 @@ def _commit(source: Repository) -> str:
     )
 
 
-def _tree(source: Repository, commit: str, say: Say) -> Path:
-    """Return the folder with the files of the commit. Fetch it, unless it is in the cache."""
+def _tree(source: Repository, commit: str, say: Say) -> tuple[Snapshot, Known]:
+    """Return the snapshot of the commit's files in the cache. Fetch them, unless they are there, all and unchanged."""
     root = cache(os.environ)
     if root is None:
         raise KitError(
@@ -124,44 +130,60 @@ def _tree(source: Repository, commit: str, say: Say) -> Path:
     folder = folder_of(root, source)
     tree = folder / "full" / commit
     try:
-        if tree.is_dir() and _is_outdated(tree):
+        kept = _kept(tree)
+        if kept is None:
             # Another kit may be doing the same.
             shutil.rmtree(tree, ignore_errors=True)
-        if not tree.is_dir():
             make(tree.parent)
-            _write(root, source, commit, tree, say)
+            kept = _write(root, source, commit, tree, say)
         os.utime(tree)
         turns.prune(tree.parent, _TREES)
     except OSError as error:
         raise KitError(
             f"the code cannot be written to {folder}: {error.strerror or error}", hint="free space there"
         ) from error
-    return tree
+    return kept
 
 
-def _is_outdated(tree: Path) -> bool:
-    """Return whether the tree has pointers of Git LFS only because git-lfs was not installed then."""
-    notes = json.loads((tree / "notes").read_text())
-    return any(note.startswith(lfs.NOT_INSTALLED) for note in notes) and _has_lfs()
+def _kept(tree: Path) -> tuple[Snapshot, Known] | None:
+    """Return the snapshot of a tree in the cache. None if it is missing, broken or outdated.
+
+    A crash of this machine, or a program that cleans caches, may have removed some of its files, or cut them.
+    """
+    try:
+        known: Known = decode((tree / "known").read_bytes(), Known)
+    except (OSError, OddAnswer):
+        return None
+    if any(note.startswith(lfs.NOT_INSTALLED) for note in known.notes) and _has_lfs():
+        return None
+    try:
+        snapshot = take(tree / "files", plain=True)
+    except InputError:
+        return None
+    return (snapshot, known) if snapshot.digest == known.digest else None
 
 
 def folder_of(root: Path, source: Repository) -> Path:
     return root / "git" / hashlib.sha256(source.url.encode()).hexdigest()[:16]
 
 
-def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) -> None:
+def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) -> tuple[Snapshot, Known]:
     part = Path(tempfile.mkdtemp(prefix=turns.PART, dir=tree.parent))
     try:
         with turns.in_use(part):
             files = part / "files"
             files.mkdir()
             lacks = _check_out(root, source, commit, files, "", say=say)
-            (part / "notes").write_text(json.dumps(notes_of(lacks)))
+            taken = take(files, plain=True)
+            hashes.forget(taken.folder)
+            known = Known(digest=taken.digest, notes=notes_of(lacks))
+            (part / "known").write_text(json.dumps({"digest": known.digest, "notes": known.notes}))
             with contextlib.suppress(OSError):
                 # Another kit may have written it meanwhile.
                 part.rename(tree)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+    return replace(taken, folder=(tree / "files").resolve()), known
 
 
 def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str, *, say: Say) -> Lacks:

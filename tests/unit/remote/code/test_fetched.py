@@ -14,6 +14,7 @@ from kit.model.code import Snapshot
 from kit.model.repository import repository
 from kit.plan.run.records import code_record
 from kit.remote.code import fetched
+from kit.remote.code.snapshot import take
 from kit.remote.ship.porter import manifest
 from kit.remote.ship.porter.modules import Module
 from tests.fakes import git_server
@@ -93,6 +94,20 @@ def test_a_cache_with_few_trees(origin: Path, tmp_path: Path, monkeypatch: pytes
     assert snapshot.git
     assert snapshot.git.commit in trees
     assert not list((tmp_path / "cache").rglob(".part-*"))
+
+
+@pytest.mark.parametrize("file", ["known", "files/train.py"])
+@pytest.mark.parametrize("how", ["gone", "cut"])
+def test_a_broken_tree_is_fetched_again(origin: Path, tmp_path: Path, file: str, how: str) -> None:
+    """Ranks started without the files that a cleaner of caches had removed, and the record named the commit."""
+    whole = fetch(origin)
+    (tree,) = (tmp_path / "cache").glob("kit/git/*/full/*")
+    if how == "gone":
+        (tree / file).unlink()
+    else:
+        (tree / file).write_text("")
+    assert fetch(origin) == whole
+    assert paths(take(tree / "files", plain=True)) == paths(whole)
 
 
 @pytest.fixture
