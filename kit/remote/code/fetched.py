@@ -17,7 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -25,25 +25,21 @@ from msgspec import Struct, field
 from kit.errors import InputError, KitError, UnreachableError
 from kit.model.answer import OddAnswer, decode
 from kit.model.code import GitFacts, Snapshot
-from kit.model.repository import COMMIT, Repository, masked, without_login
+from kit.model.repository import COMMIT, Repository, without_login
 from kit.model.values import replace
 from kit.remote.code import hashes, lfs, turns
 from kit.remote.code.environment import environment
 from kit.remote.code.snapshot import take
 from kit.remote.code.turns import Say
+from kit.remote.code.your_git import ASK_S, your_git
 from kit.remote.machine.cache import cache, make
-from kit.remote.ship.porter.git import STALL_S
 from kit.remote.ship.porter.modules import Module, modules
 
 _TREES = 5
-_ASK_S, _FETCH_S = 120, 1800
+_FETCH_S = 1800
 # Of a file in a commit. git would read what the file includes, too, and that could be any file of this machine.
 _SETTINGS = ("config", "--no-includes", "--null", "--list", "--blob")
 _NO_MODULE = "kit cannot have the submodule "
-_NO_LOGIN = (
-    "Authentication failed", "Authentication required", "could not read Username", "could not read Password",
-    "Permission denied (",
-)  # fmt: skip
 
 
 def _silent(_: str) -> None:
@@ -104,7 +100,7 @@ def _commit(source: Repository) -> str:
     ref = source.ref or "HEAD"
     # A tag with a text of its own has its commit under a second name.
     wanted = [ref] if ref == "HEAD" else [f"refs/heads/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", ref]
-    out = _git(source, "ls-remote", "--", source.url, *wanted, limit_s=_ASK_S)
+    out = your_git(source, "ls-remote", "--", source.url, *wanted, limit_s=ASK_S)
     lines = [line.partition("\t") for line in out.splitlines()]
     commits = {name: commit for commit, _, name in lines}
     for name in wanted:
@@ -196,23 +192,22 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
     # A submodule's URL comes from a file: git then allows no folder of this machine, unless you have set it so.
     variables = {"GIT_PROTOCOL_FROM_USER": "0"} if at else {}
     repo = folder / "repo"
-    # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
-    words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
     with turns.turn(folder, repo, without_login(source.url), say) as turn:
-        _git(source, "init", "--quiet", "--bare", str(repo))
-        _git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
-             limit_s=_FETCH_S, more=variables, started=turn.note)  # fmt: skip
+        had = repo.is_dir()
+        try:
+            listed, stored = _bring(source, commit, repo, files, variables=variables, turn=turn)
+        except UnreachableError:
+            if not had:
+                raise
+            # A crash or a cleaner of caches may have removed objects. If the repository answers, fetch all again.
+            your_git(source, "ls-remote", "--", source.url, "HEAD", more=variables)
+            shutil.rmtree(repo, ignore_errors=True)
+            listed, stored = _bring(source, commit, repo, files, variables=variables, turn=turn)
     inside = ("--git-dir", str(repo), "--work-tree", str(files))
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
-        _git(source, *inside, "read-tree", commit, more=index)
-        _git(source, *inside, "checkout-index", "--all", "--force", more=index)
-        listed = _git(source, *inside, "ls-files", "--stage", "-z", more=index)
-        stored = _git(source, *inside, "ls-files", "-z", "--", lfs.PATHS, more=index, folder=files)
     settings = ""
     if "\t.gitmodules\0" in listed:
         # Of the commit, and not of the folder, where it may be a link.
-        settings = _git(source, *inside, *_SETTINGS, f"{commit}:.gitmodules")
+        settings = your_git(source, *inside, *_SETTINGS, f"{commit}:.gitmodules")
     pointers, other = lfs.pointers(files, stored.split("\0"))
     left = _fetch_objects(source, commit, repo, pointers, files) if pointers else []
     lacks = Lacks(pointers=[at + path for path in (*left, *other)])
@@ -224,6 +219,27 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
     return lacks
 
 
+def _bring(
+    source: Repository, commit: str, repo: Path, files: Path, *, variables: Mapping[str, str], turn: turns.Turn
+) -> tuple[str, str]:
+    """Fetch a commit into the repository of the cache, and write its files. Return its index and its paths of Git LFS.
+
+    Both are as `git ls-files` prints them. `variables` are those of git while it fetches.
+    """
+    # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
+    words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
+    your_git(source, "init", "--quiet", "--bare", str(repo))
+    your_git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
+             limit_s=_FETCH_S, more=variables, started=turn.note)  # fmt: skip
+    inside = ("--git-dir", str(repo), "--work-tree", str(files))
+    with tempfile.TemporaryDirectory(dir=repo.parent) as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        your_git(source, *inside, "read-tree", commit, more=index)
+        your_git(source, *inside, "checkout-index", "--all", "--force", more=index, limit_s=_FETCH_S)
+        listed = your_git(source, *inside, "ls-files", "--stage", "-z", more=index)
+        return listed, your_git(source, *inside, "ls-files", "-z", "--", lfs.PATHS, more=index, folder=files)
+
+
 def _fetch_objects(source: Repository, commit: str, repo: Path, pointers: list[lfs.Pointer], files: Path) -> list[str]:
     """Let git-lfs fetch what the pointers name, with git's logins, and write it. Return what stays a pointer."""
     if not _has_lfs():
@@ -233,19 +249,19 @@ def _fetch_objects(source: Repository, commit: str, repo: Path, pointers: list[l
         raise error
     inside = ("--git-dir", str(repo))
     chosen: tuple[str, ...] = ()
-    if _git(source, *inside, "ls-tree", "--name-only", commit, "--", ".lfsconfig"):
-        settings = _git(source, *inside, *_SETTINGS, f"{commit}:.lfsconfig")
+    if your_git(source, *inside, "ls-tree", "--name-only", commit, "--", ".lfsconfig"):
+        settings = your_git(source, *inside, *_SETTINGS, f"{commit}:.lfsconfig")
         values = dict(item.partition("\n")[::2] for item in settings.split("\0") if item)
         url = lfs.server(values.get("lfs.url", ""))
         chosen = ("-c", f"lfs.url={url}") if url else ()
     words = ("lfs", "fetch", "--", lfs.remote(source.url), commit)
     failed: KitError | None = None
     try:
-        _git(source, *chosen, *inside, *words, limit_s=_FETCH_S)
+        your_git(source, *chosen, *inside, *words, limit_s=_FETCH_S)
     except UnreachableError as error:
         # It also asks for what only looks like a pointer, such as an example in a text.
         failed = error
-    left = lfs.fill(files, lfs.objects(_git(source, *inside, "lfs", "env")), pointers)
+    left = lfs.fill(files, lfs.objects(your_git(source, *inside, "lfs", "env")), pointers)
     if failed is not None and left:
         raise failed
     return left
@@ -284,65 +300,3 @@ def notes_of(lacks: Lacks) -> list[str]:
         names = ", ".join(lacks.modules)
         notes.append(f".gitmodules has no URL to fetch these submodules from, so their folders are empty: {names}")
     return [*notes, *lfs.notes(lacks.pointers, installed=bool(lacks.pointers) and _has_lfs())]
-
-
-def _git(
-    source: Repository,
-    *words: str,
-    limit_s: int = _ASK_S,
-    more: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    started: Callable[[int], None] | None = None,
-) -> str:
-    """Return what git prints, started in `folder`. It uses the logins that you have, and asks only at a terminal.
-
-    `started` gets the number of git's process.
-    """
-    stalls = ("-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={STALL_S}")
-    quiet = ("-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false", *stalls)
-    try:
-        with subprocess.Popen(
-            ["git", *quiet, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment() | dict(more or {}),
-            cwd=folder,
-        ) as process:
-            try:
-                if started is not None:
-                    started(process.pid)
-                out, errors = process.communicate(timeout=limit_s)
-            except BaseException:
-                process.kill()
-                raise
-    except FileNotFoundError as error:
-        raise InputError("git is not installed here", hint="install git, which fetches the code") from error
-    except subprocess.TimeoutExpired as error:
-        raise _failed(source, f"no answer within {limit_s} s") from error
-    if process.returncode:
-        raise _failed(source, errors.decode(errors="replace"), of_lfs="lfs" in words)
-    return out.decode(errors="surrogateescape")
-
-
-def _failed(source: Repository, errors: str, *, of_lfs: bool = False) -> KitError:
-    url = without_login(source.url)
-    lines = [line for line in masked(errors, source.url).strip().splitlines() if line.strip()]
-    if of_lfs:
-        program, what, why = "git-lfs", f"the files of Git LFS in {url}", lfs.why(lines)
-    else:
-        fatal = [line for line in lines if line.startswith(("fatal:", "ERROR:", "error:"))] or lines
-        program, what, why = "git", url, fatal[0].partition(": ")[2] or fatal[0] if fatal else "git failed"
-    check = f"check it: git ls-remote {url}"
-    if any(word in errors for word in _NO_LOGIN):
-        return UnreachableError(
-            f"{program} cannot log in to {url}: {why}",
-            hint=f"log in on this machine, and {check}; kit uses the same login",
-        )
-    if COMMIT.fullmatch(source.ref) and ("not our ref" in errors or "unadvertised object" in errors):
-        return InputError(
-            f"the repository {url} has no commit {source.ref}", hint="was it pushed? Or write a branch or a tag"
-        )
-    if of_lfs:
-        check = f"check it: git clone {url}, and git lfs fetch in it"
-    return UnreachableError(f"{program} cannot fetch {what}: {why}", hint=check)

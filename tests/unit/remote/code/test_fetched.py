@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,31 @@ def test_a_broken_tree_is_fetched_again(origin: Path, tmp_path: Path, file: str,
         (tree / file).write_text("")
     assert fetch(origin) == whole
     assert paths(take(tree / "files", plain=True)) == paths(whole)
+
+
+@pytest.mark.parametrize(("broken", "every"), [("objects", 2), ("refs/heads", 1)])
+def test_a_broken_repository_of_the_cache_is_fetched_again(
+    origin: Path, tmp_path: Path, broken: str, every: int
+) -> None:
+    """Each run failed, until somebody removed kit's cache."""
+    whole = fetch(origin)
+    (repo,) = (tmp_path / "cache").glob("kit/git/*/repo")
+    shutil.rmtree(repo.parent / "full")
+    for file in [path for path in (repo / broken).rglob("*") if path.is_file()][::every]:
+        file.chmod(0o644)
+        file.write_text("")
+    assert fetch(origin).manifest == whole.manifest
+
+
+def test_a_repository_that_does_not_answer_keeps_what_was_fetched(origin: Path, tmp_path: Path) -> None:
+    fetch(origin)
+    commit = change(origin, "two")
+    (repo,) = (tmp_path / "cache").glob("kit/git/*/repo")
+    before = sorted(path.name for path in repo.rglob("*"))
+    origin.rename(origin.with_name("gone"))
+    with pytest.raises(UnreachableError, match="git cannot fetch"):
+        fetch(origin, commit)
+    assert sorted(path.name for path in repo.rglob("*")) == before
 
 
 @pytest.fixture
