@@ -24,6 +24,7 @@ OTHER_REPOSITORY = (
     "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_WORK_TREE",
 )  # fmt: skip
 _SUBMODULE = b"160000 "
+_GONE = "No such file or directory"
 # In a raw difference: a submodule that the folder has, and its commit in what the folder is compared with, or zeros.
 _CHANGED = re.compile(rb":(?:160000|000000) 160000 ([0-9a-f]{40,64}) ")
 # In a patch with _WHOLE: a binary file of a submodule.
@@ -76,8 +77,10 @@ def listed(folder: Path) -> Listed | None:
         if "not a git repository" in errors:
             return None
         raise faults.git_refused(str(folder), errors.partition("\n")[0].removeprefix("fatal: "))
-    if "could not open directory" in errors:
-        raise faults.closed_to_git(str(folder), errors.partition("\n")[0].removeprefix("warning: "))
+    # One that was removed meanwhile has no files.
+    closed = [line for line in errors.splitlines() if "could not open directory" in line and not line.endswith(_GONE)]
+    if closed:
+        raise faults.closed_to_git(str(folder), closed[0].removeprefix("warning: "))
     items = tracked.stdout.split(b"\0")[:-1]
     others = new.stdout.split(b"\0")[:-1]
     if not items and not others and _git(folder, "check-ignore", "--quiet", ".").returncode == 0:

@@ -425,6 +425,21 @@ def test_a_folder_that_git_cannot_open(top: Path, monkeypatch: pytest.MonkeyPatc
     assert "git status" not in hint
 
 
+def test_a_folder_that_goes_away_while_git_lists_is_left_out(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a program's temporary files. kit refused the code, and asked to make the folder readable."""
+    repository(top, {"train.py": "1"})
+    real = history._git
+
+    def late(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+        done = real(folder, *words)
+        if "--others" in words:
+            done.stderr = b"warning: could not open directory 'tmp/': No such file or directory\n"
+        return done
+
+    monkeypatch.setattr(history, "_git", late)
+    assert names(take(top)) == ["train.py"]
+
+
 def make_socket(path: Path) -> None:
     here = Path.cwd()
     try:
