@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -186,17 +187,53 @@ def _diff(
     plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--unified=3"]
     plain += [f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}"]
     words = [*plain, *more, _EACH_SUBMODULE, "--submodule=diff", commit, "--", *paths]
-    with subprocess.Popen(
-        _argv(folder, *_EVERYWHERE, "diff", *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=_environment(),
-    ) as process:
+    with (
+        _index_without_marks(folder) as index,
+        subprocess.Popen(
+            _argv(folder, *_EVERYWHERE, "diff", *words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment() | index,
+        ) as process,
+    ):
         assert process.stdout  # noqa: S101  (it is a pipe)
         text = process.stdout.read(MOST_DIFF + 1)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
     return text[:MOST_DIFF], len(text) > MOST_DIFF
+
+
+@contextlib.contextmanager
+def _index_without_marks(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the variables for a git that compares each file of the folder that is there.
+
+    `git update-index --skip-worktree` and `--assume-unchanged` mark files of which git reports no change. They come
+    along as they are. If there are any, git reads a copy of the index without these marks.
+    """
+    marked = [
+        item[2:]
+        for item in _git(folder, "ls-files", "-v", "-z").stdout.split(b"\0")[:-1]
+        if (item[:1] == b"S" or item[:1].islower()) and os.path.lexists(os.fsencode(folder) + b"/" + item[2:])
+    ]
+    if not marked:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        whole = False
+        # Without room for a copy, git reads its own.
+        with contextlib.suppress(OSError):
+            shutil.copy2(folder / _word(folder, "rev-parse", "--git-path", "index"), copy["GIT_INDEX_FILE"])
+            for mark in ("--no-skip-worktree", "--no-assume-unchanged"):
+                subprocess.run(
+                    _argv(folder, "update-index", mark, "-z", "--stdin"),
+                    input=b"\0".join([*marked, b""]),
+                    capture_output=True,
+                    check=False,
+                    env=_environment() | copy,
+                )
+            whole = True
+        yield copy if whole else {}
 
 
 def _word(folder: Path, *words: str) -> str:

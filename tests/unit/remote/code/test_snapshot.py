@@ -760,6 +760,26 @@ def test_a_change_in_a_submodule_is_in_the_difference(tmp_path: Path, top: Path)
     assert b"-one\n+two\n" in known.diff
 
 
+@pytest.mark.parametrize("mark", ["--skip-worktree", "--assume-unchanged"])
+@pytest.mark.parametrize("below", ["", "sub"])
+def test_a_change_that_git_was_told_to_ignore_is_in_the_difference(top: Path, mark: str, below: str) -> None:
+    """The run has the changed file. Its record called the folder unchanged."""
+    folder = top / below
+    folder.mkdir(exist_ok=True)
+    write(folder, {"cönfig.py": "one\n", "same.py": "1\n"})
+    repository(top)
+    git(folder, "update-index", mark, "cönfig.py", "same.py")
+    write(folder, {"cönfig.py": "two\n"})
+    before = (top / ".git" / "index").read_bytes()
+    taken = take(folder)
+    assert taken.git
+    assert (taken.git.dirty, taken.git.diff.count(b"diff --git"), taken.git.cut) == (True, 1, False)
+    assert (top / ".git" / "index").read_bytes() == before
+    write(folder, {"cönfig.py": "one\n"})
+    subprocess.run(["git", "apply"], cwd=folder, input=taken.git.diff, check=True)
+    assert take(folder).manifest == taken.manifest
+
+
 @pytest.mark.parametrize("file", [".gitmodules", ".git/config"])
 @pytest.mark.parametrize("ignore", ["dirty", "all"])
 def test_a_change_in_a_submodule_that_git_ignores_is_in_the_difference(
