@@ -207,8 +207,8 @@ def _diff(
 def _index_without_marks(folder: Path) -> Iterator[dict[str, str]]:
     """Yield the variables for a git that compares each file of the folder that is there.
 
-    `git update-index --skip-worktree` and `--assume-unchanged` mark files of which git reports no change. They come
-    along as they are. If there are any, git reads a copy of the index without these marks.
+    `git update-index --skip-worktree` and `--assume-unchanged` mark files of which git reports no change. The
+    snapshot has their changes. If there are any, git reads a copy of the index without these marks.
     """
     marked = [
         item[2:]
