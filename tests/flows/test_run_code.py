@@ -510,7 +510,7 @@ class Web:
         taken = take(self.origin)
         self.coded.store._write(taken)
         self.coded.store.have.setdefault("gpu1", set()).add(taken.digest)
-        gathered._remember(source, commit, gathered._Known(digest=taken.digest, notes=[]))
+        gathered._remember(source, commit, gathered.Known(digest=taken.digest, notes=[]))
         return replace(taken, folder=Path("/"), source=source.shown, git=facts(source, commit), holder="gpu1")
 
     def run(self, **more: Any) -> Any:

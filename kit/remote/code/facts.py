@@ -17,7 +17,7 @@ from kit.remote.code.git import Head
 from kit.remote.code.listing import Listing
 from kit.remote.machine.cache import cache, keep_latest, write
 
-_HEAD = b"kit-diff 3 "
+_HEAD = b"kit-diff 4 "
 _FOLDERS = 20
 
 

@@ -34,6 +34,11 @@ def unreadable(path: str, why: str) -> InputError:
     return InputError(f"{path} cannot be read: {why}", hint=f"make it readable for you, or {_LEAVE_OUT}")
 
 
+def no_file(path: str) -> InputError:
+    """Return the error for a `.kitignore` that is a folder or a device, or a link to one."""
+    return InputError(f"{path} is not a file", hint="remove it, or replace it by a file with patterns")
+
+
 def changing(path: str) -> InputError:
     return InputError(f"{path} changes while kit reads it", hint=f"wait until nothing writes to it, or {_LEAVE_OUT}")
 

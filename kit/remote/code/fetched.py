@@ -4,8 +4,8 @@ The logins stay on this machine: the hosts get the snapshot, as from any folder.
 
     git/<repository>/repo           a bare repository with the commits that kit fetched, without their history
     git/<repository>/lock           the lock of the kit that fetches into it (turns.py)
-    git/<repository>/full/<commit>  the files of a commit and its submodules, in `files`, and what is missing from them,
-                                    in `notes`
+    git/<repository>/full/<commit>  the files of a commit and its submodules, in `files`, and in `known` which snapshot
+                                    they are, and what is missing from them
 """
 
 from __future__ import annotations
@@ -17,32 +17,29 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from kit.errors import InputError, KitError, UnreachableError
+from kit.model.answer import OddAnswer, decode
 from kit.model.code import GitFacts, Snapshot
-from kit.model.repository import COMMIT, Repository, masked, without_login
+from kit.model.repository import COMMIT, Repository, without_login
 from kit.model.values import replace
-from kit.remote.code import lfs, turns
+from kit.remote.code import hashes, lfs, turns
 from kit.remote.code.environment import environment
 from kit.remote.code.snapshot import take
 from kit.remote.code.turns import Say
+from kit.remote.code.your_git import ASK_S, your_git
 from kit.remote.machine.cache import cache, make
-from kit.remote.ship.porter.git import STALL_S
 from kit.remote.ship.porter.modules import Module, modules
 
 _TREES = 5
-_ASK_S, _FETCH_S = 120, 1800
+_FETCH_S = 1800
 # Of a file in a commit. git would read what the file includes, too, and that could be any file of this machine.
 _SETTINGS = ("config", "--no-includes", "--null", "--list", "--blob")
 _NO_MODULE = "kit cannot have the submodule "
-_NO_LOGIN = (
-    "Authentication failed", "Authentication required", "could not read Username", "could not read Password",
-    "Permission denied (",
-)  # fmt: skip
 
 
 def _silent(_: str) -> None:
@@ -58,6 +55,13 @@ class Lacks(Struct, frozen=True, kw_only=True):
     def add(self, other: Lacks) -> None:
         self.modules.extend(other.modules)
         self.pointers.extend(other.pointers)
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """Which snapshot a commit is, and what that lacks."""
+
+    digest: str
+    notes: list[str]
 
 
 def fetch(source: Repository, say: Say = _silent) -> Snapshot:
@@ -81,10 +85,8 @@ def is_here(source: Repository, commit: str) -> bool:
 
 def here(source: Repository, commit: str, say: Say = _silent) -> Snapshot:
     """Return the snapshot of a commit that your cache has, or that kit fetches now, as `fetch` does."""
-    tree = _tree(source, commit, say)
-    snapshot = take(tree / "files", plain=True)
-    notes = json.loads((tree / "notes").read_text())
-    return replace(snapshot, source=source.shown, git=facts(source, commit), notes=tuple(notes))
+    snapshot, known = _tree(source, commit, say)
+    return replace(snapshot, source=source.shown, git=facts(source, commit), notes=tuple(known.notes))
 
 
 def facts(source: Repository, commit: str) -> GitFacts:
@@ -98,7 +100,7 @@ def _commit(source: Repository) -> str:
     ref = source.ref or "HEAD"
     # A tag with a text of its own has its commit under a second name.
     wanted = [ref] if ref == "HEAD" else [f"refs/heads/{ref}", f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", ref]
-    out = _git(source, "ls-remote", "--", source.url, *wanted, limit_s=_ASK_S)
+    out = your_git(source, "ls-remote", "--", source.url, *wanted, limit_s=ASK_S)
     lines = [line.partition("\t") for line in out.splitlines()]
     commits = {name: commit for commit, _, name in lines}
     for name in wanted:
@@ -113,8 +115,8 @@ def _commit(source: Repository) -> str:
     )
 
 
-def _tree(source: Repository, commit: str, say: Say) -> Path:
-    """Return the folder with the files of the commit. Fetch it, unless it is in the cache."""
+def _tree(source: Repository, commit: str, say: Say) -> tuple[Snapshot, Known]:
+    """Return the snapshot of the commit's files in the cache. Fetch them, unless they are there, all and unchanged."""
     root = cache(os.environ)
     if root is None:
         raise KitError(
@@ -124,44 +126,60 @@ def _tree(source: Repository, commit: str, say: Say) -> Path:
     folder = folder_of(root, source)
     tree = folder / "full" / commit
     try:
-        if tree.is_dir() and _is_outdated(tree):
+        kept = _kept(tree)
+        if kept is None:
             # Another kit may be doing the same.
             shutil.rmtree(tree, ignore_errors=True)
-        if not tree.is_dir():
             make(tree.parent)
-            _write(root, source, commit, tree, say)
+            kept = _write(root, source, commit, tree, say)
         os.utime(tree)
         turns.prune(tree.parent, _TREES)
     except OSError as error:
         raise KitError(
             f"the code cannot be written to {folder}: {error.strerror or error}", hint="free space there"
         ) from error
-    return tree
+    return kept
 
 
-def _is_outdated(tree: Path) -> bool:
-    """Return whether the tree has pointers of Git LFS only because git-lfs was not installed then."""
-    notes = json.loads((tree / "notes").read_text())
-    return any(note.startswith(lfs.NOT_INSTALLED) for note in notes) and _has_lfs()
+def _kept(tree: Path) -> tuple[Snapshot, Known] | None:
+    """Return the snapshot of a tree in the cache. None if it is missing, broken or outdated.
+
+    A crash of this machine, or a program that cleans caches, may have removed some of its files, or cut them.
+    """
+    try:
+        known: Known = decode((tree / "known").read_bytes(), Known)
+    except (OSError, OddAnswer):
+        return None
+    if any(note.startswith(lfs.NOT_INSTALLED) for note in known.notes) and _has_lfs():
+        return None
+    try:
+        snapshot = take(tree / "files", plain=True)
+    except InputError:
+        return None
+    return (snapshot, known) if snapshot.digest == known.digest else None
 
 
 def folder_of(root: Path, source: Repository) -> Path:
     return root / "git" / hashlib.sha256(source.url.encode()).hexdigest()[:16]
 
 
-def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) -> None:
+def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) -> tuple[Snapshot, Known]:
     part = Path(tempfile.mkdtemp(prefix=turns.PART, dir=tree.parent))
     try:
         with turns.in_use(part):
             files = part / "files"
             files.mkdir()
             lacks = _check_out(root, source, commit, files, "", say=say)
-            (part / "notes").write_text(json.dumps(notes_of(lacks)))
+            taken = take(files, plain=True)
+            hashes.forget(taken.folder)
+            known = Known(digest=taken.digest, notes=notes_of(lacks))
+            (part / "known").write_text(json.dumps({"digest": known.digest, "notes": known.notes}))
             with contextlib.suppress(OSError):
                 # Another kit may have written it meanwhile.
                 part.rename(tree)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+    return replace(taken, folder=(tree / "files").resolve()), known
 
 
 def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str, *, say: Say) -> Lacks:
@@ -174,23 +192,22 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
     # A submodule's URL comes from a file: git then allows no folder of this machine, unless you have set it so.
     variables = {"GIT_PROTOCOL_FROM_USER": "0"} if at else {}
     repo = folder / "repo"
-    # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
-    words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
     with turns.turn(folder, repo, without_login(source.url), say) as turn:
-        _git(source, "init", "--quiet", "--bare", str(repo))
-        _git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
-             limit_s=_FETCH_S, more=variables, started=turn.note)  # fmt: skip
+        had = repo.is_dir()
+        try:
+            listed, stored = _bring(source, commit, repo, files, variables=variables, turn=turn)
+        except UnreachableError:
+            if not had:
+                raise
+            # A crash or a cleaner of caches may have removed objects. If the repository answers, fetch all again.
+            your_git(source, "ls-remote", "--", source.url, "HEAD", more=variables)
+            shutil.rmtree(repo, ignore_errors=True)
+            listed, stored = _bring(source, commit, repo, files, variables=variables, turn=turn)
     inside = ("--git-dir", str(repo), "--work-tree", str(files))
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
-        _git(source, *inside, "read-tree", commit, more=index)
-        _git(source, *inside, "checkout-index", "--all", "--force", more=index)
-        listed = _git(source, *inside, "ls-files", "--stage", "-z", more=index)
-        stored = _git(source, *inside, "ls-files", "-z", "--", lfs.PATHS, more=index, folder=files)
     settings = ""
     if "\t.gitmodules\0" in listed:
         # Of the commit, and not of the folder, where it may be a link.
-        settings = _git(source, *inside, *_SETTINGS, f"{commit}:.gitmodules")
+        settings = your_git(source, *inside, *_SETTINGS, f"{commit}:.gitmodules")
     pointers, other = lfs.pointers(files, stored.split("\0"))
     left = _fetch_objects(source, commit, repo, pointers, files) if pointers else []
     lacks = Lacks(pointers=[at + path for path in (*left, *other)])
@@ -202,6 +219,27 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
     return lacks
 
 
+def _bring(
+    source: Repository, commit: str, repo: Path, files: Path, *, variables: Mapping[str, str], turn: turns.Turn
+) -> tuple[str, str]:
+    """Fetch a commit into the repository of the cache, and write its files. Return its index and its paths of Git LFS.
+
+    Both are as `git ls-files` prints them. `variables` are those of git while it fetches.
+    """
+    # A branch keeps the commit from git's cleaning, and the next fetch brings only what differs from it.
+    words = ("--quiet", "--depth=1", "--no-tags", "--force", "--no-recurse-submodules")
+    your_git(source, "init", "--quiet", "--bare", str(repo))
+    your_git(source, "--git-dir", str(repo), "fetch", *words, "--", source.url, f"{commit}:refs/heads/{commit}",
+             limit_s=_FETCH_S, more=variables, started=turn.note)  # fmt: skip
+    inside = ("--git-dir", str(repo), "--work-tree", str(files))
+    with tempfile.TemporaryDirectory(dir=repo.parent) as scratch:
+        index = {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
+        your_git(source, *inside, "read-tree", commit, more=index)
+        your_git(source, *inside, "checkout-index", "--all", "--force", more=index, limit_s=_FETCH_S)
+        listed = your_git(source, *inside, "ls-files", "--stage", "-z", more=index)
+        return listed, your_git(source, *inside, "ls-files", "-z", "--", lfs.PATHS, more=index, folder=files)
+
+
 def _fetch_objects(source: Repository, commit: str, repo: Path, pointers: list[lfs.Pointer], files: Path) -> list[str]:
     """Let git-lfs fetch what the pointers name, with git's logins, and write it. Return what stays a pointer."""
     if not _has_lfs():
@@ -211,19 +249,19 @@ def _fetch_objects(source: Repository, commit: str, repo: Path, pointers: list[l
         raise error
     inside = ("--git-dir", str(repo))
     chosen: tuple[str, ...] = ()
-    if _git(source, *inside, "ls-tree", "--name-only", commit, "--", ".lfsconfig"):
-        settings = _git(source, *inside, *_SETTINGS, f"{commit}:.lfsconfig")
+    if your_git(source, *inside, "ls-tree", "--name-only", commit, "--", ".lfsconfig"):
+        settings = your_git(source, *inside, *_SETTINGS, f"{commit}:.lfsconfig")
         values = dict(item.partition("\n")[::2] for item in settings.split("\0") if item)
         url = lfs.server(values.get("lfs.url", ""))
         chosen = ("-c", f"lfs.url={url}") if url else ()
     words = ("lfs", "fetch", "--", lfs.remote(source.url), commit)
     failed: KitError | None = None
     try:
-        _git(source, *chosen, *inside, *words, limit_s=_FETCH_S)
+        your_git(source, *chosen, *inside, *words, limit_s=_FETCH_S)
     except UnreachableError as error:
         # It also asks for what only looks like a pointer, such as an example in a text.
         failed = error
-    left = lfs.fill(files, lfs.objects(_git(source, *inside, "lfs", "env")), pointers)
+    left = lfs.fill(files, lfs.objects(your_git(source, *inside, "lfs", "env")), pointers)
     if failed is not None and left:
         raise failed
     return left
@@ -262,65 +300,3 @@ def notes_of(lacks: Lacks) -> list[str]:
         names = ", ".join(lacks.modules)
         notes.append(f".gitmodules has no URL to fetch these submodules from, so their folders are empty: {names}")
     return [*notes, *lfs.notes(lacks.pointers, installed=bool(lacks.pointers) and _has_lfs())]
-
-
-def _git(
-    source: Repository,
-    *words: str,
-    limit_s: int = _ASK_S,
-    more: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    started: Callable[[int], None] | None = None,
-) -> str:
-    """Return what git prints, started in `folder`. It uses the logins that you have, and asks only at a terminal.
-
-    `started` gets the number of git's process.
-    """
-    stalls = ("-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={STALL_S}")
-    quiet = ("-c", "gc.auto=0", "-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false", *stalls)
-    try:
-        with subprocess.Popen(
-            ["git", *quiet, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment() | dict(more or {}),
-            cwd=folder,
-        ) as process:
-            try:
-                if started is not None:
-                    started(process.pid)
-                out, errors = process.communicate(timeout=limit_s)
-            except BaseException:
-                process.kill()
-                raise
-    except FileNotFoundError as error:
-        raise InputError("git is not installed here", hint="install git, which fetches the code") from error
-    except subprocess.TimeoutExpired as error:
-        raise _failed(source, f"no answer within {limit_s} s") from error
-    if process.returncode:
-        raise _failed(source, errors.decode(errors="replace"), of_lfs="lfs" in words)
-    return out.decode(errors="surrogateescape")
-
-
-def _failed(source: Repository, errors: str, *, of_lfs: bool = False) -> KitError:
-    url = without_login(source.url)
-    lines = [line for line in masked(errors, source.url).strip().splitlines() if line.strip()]
-    if of_lfs:
-        program, what, why = "git-lfs", f"the files of Git LFS in {url}", lfs.why(lines)
-    else:
-        fatal = [line for line in lines if line.startswith(("fatal:", "ERROR:", "error:"))] or lines
-        program, what, why = "git", url, fatal[0].partition(": ")[2] or fatal[0] if fatal else "git failed"
-    check = f"check it: git ls-remote {url}"
-    if any(word in errors for word in _NO_LOGIN):
-        return UnreachableError(
-            f"{program} cannot log in to {url}: {why}",
-            hint=f"log in on this machine, and {check}; kit uses the same login",
-        )
-    if COMMIT.fullmatch(source.ref) and ("not our ref" in errors or "unadvertised object" in errors):
-        return InputError(
-            f"the repository {url} has no commit {source.ref}", hint="was it pushed? Or write a branch or a tag"
-        )
-    if of_lfs:
-        check = f"check it: git clone {url}, and git lfs fetch in it"
-    return UnreachableError(f"{program} cannot fetch {what}: {why}", hint=check)

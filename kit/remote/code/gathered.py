@@ -14,14 +14,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from kit.errors import AnswerError
 from kit.model.answer import OddAnswer, decode
 from kit.model.code import Snapshot
 from kit.model.repository import Repository, without_login
 from kit.remote.code import faults, manifests
-from kit.remote.code.fetched import Lacks, facts, folder_of, notes_of
+from kit.remote.code.fetched import Known, Lacks, facts, folder_of, notes_of
 from kit.remote.code.gatherer import Listed, Place, Say, Talk, decoded
 from kit.remote.code.limits import too_large
 from kit.remote.code.listing import chosen
@@ -41,13 +39,6 @@ def is_for_hosts(source: Repository) -> bool:
     """Return whether a host could fetch from this repository, which is no folder of this machine."""
     url = rewritten(source)
     return is_on_web(url) or ssh_address(url) is not None
-
-
-class _Known(Struct, frozen=True, kw_only=True):
-    """Which snapshot a commit is, and what that lacks."""
-
-    digest: str
-    notes: list[str]
 
 
 def gather(source: Repository, commit: str, place: Place, say: Say) -> Snapshot:
@@ -70,7 +61,7 @@ def gather(source: Repository, commit: str, place: Place, say: Say) -> Snapshot:
     finally:
         talk.end()
     manifests.remember(digest, text)
-    known = _Known(digest=digest, notes=notes_of(Lacks(modules=[shown(os.fsencode(path)) for path in listed.without])))
+    known = Known(digest=digest, notes=notes_of(Lacks(modules=[shown(os.fsencode(path)) for path in listed.without])))
     _remember(source, commit, known)
     with_login = ", with your login" if talk.login else ", with your SSH keys" if talk.agent else ""
     what = f"commit {commit[:_SHORT]} of {without_login(source.url)}"
@@ -82,7 +73,7 @@ def recall(source: Repository, commit: str) -> Snapshot | None:
     """Return the snapshot of a commit that a host fetched before, if your cache still has its manifest."""
     file = _known(source, commit)
     try:
-        known: _Known = decode(file.read_bytes() if file else b"", _Known)
+        known: Known = decode(file.read_bytes() if file else b"", Known)
     except (OSError, OddAnswer):
         return None
     text = manifests.recall(known.digest)
@@ -109,7 +100,7 @@ def _known(source: Repository, commit: str) -> Path | None:
     return root and folder_of(root, source) / "known" / commit
 
 
-def _remember(source: Repository, commit: str, known: _Known) -> None:
+def _remember(source: Repository, commit: str, known: Known) -> None:
     file = _known(source, commit)
     if file:
         write(file, [json.dumps({"digest": known.digest, "notes": known.notes}).encode()])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ OTHER_REPOSITORY = (
     "GIT_OBJECT_DIRECTORY", "GIT_PREFIX", "GIT_WORK_TREE",
 )  # fmt: skip
 _SUBMODULE = b"160000 "
+_GONE = "No such file or directory"
 # In a raw difference: a submodule that the folder has, and its commit in what the folder is compared with, or zeros.
 _CHANGED = re.compile(rb":(?:160000|000000) 160000 ([0-9a-f]{40,64}) ")
 # In a patch with _WHOLE: a binary file of a submodule.
@@ -31,6 +33,8 @@ _LEFT_OUT = b"\nBinary files "
 _WHOLE = ("--binary", "--full-index")
 # Without the first setting, `git diff` writes what it has learned to the index. Old ones lack --no-relative.
 _EVERYWHERE = ("-c", "diff.autoRefreshIndex=false", "-c", "diff.relative=false")
+# Your settings, or .gitmodules (`ignore = dirty`), may hide changes of submodules, whose files come along all the same.
+_EACH_SUBMODULE = "--ignore-submodules=untracked"
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -74,8 +78,10 @@ def listed(folder: Path) -> Listed | None:
         if "not a git repository" in errors:
             return None
         raise faults.git_refused(str(folder), errors.partition("\n")[0].removeprefix("fatal: "))
-    if "could not open directory" in errors:
-        raise faults.closed_to_git(str(folder), errors.partition("\n")[0].removeprefix("warning: "))
+    # One that was removed meanwhile has no files.
+    closed = [line for line in errors.splitlines() if "could not open directory" in line and not line.endswith(_GONE)]
+    if closed:
+        raise faults.closed_to_git(str(folder), closed[0].removeprefix("warning: "))
     items = tracked.stdout.split(b"\0")[:-1]
     others = new.stdout.split(b"\0")[:-1]
     if not items and not others and _git(folder, "check-ignore", "--quiet", ".").returncode == 0:
@@ -145,8 +151,8 @@ def _with_submodules(folder: Path, commit: str = "HEAD", prefix: str = "") -> tu
 
     `folder` is compared with `commit`. `prefix` is its path, with a slash at its end, if it is a submodule itself.
     """
-    raw = _git(folder, *_EVERYWHERE, "diff", "--raw", "-z", "--no-abbrev", "--no-renames", commit, "--", ".").stdout
-    rows = raw.split(b"\0")
+    words = ("diff", "--raw", "-z", "--no-abbrev", "--no-renames", _EACH_SUBMODULE, commit, "--", ".")
+    rows = _git(folder, *_EVERYWHERE, *words).stdout.split(b"\0")
     top = folder / _word(folder, "rev-parse", "--show-cdup")
     bases = {
         os.fsdecode(path): base
@@ -180,18 +186,54 @@ def _diff(
     # Your settings may make of it what no other program reads.
     plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--unified=3"]
     plain += [f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}"]
-    words = [*plain, *more, "--submodule=diff", commit, "--", *paths]
-    with subprocess.Popen(
-        _argv(folder, *_EVERYWHERE, "diff", *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=_environment(),
-    ) as process:
+    words = [*plain, *more, _EACH_SUBMODULE, "--submodule=diff", commit, "--", *paths]
+    with (
+        _index_without_marks(folder) as index,
+        subprocess.Popen(
+            _argv(folder, *_EVERYWHERE, "diff", *words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment() | index,
+        ) as process,
+    ):
         assert process.stdout  # noqa: S101  (it is a pipe)
         text = process.stdout.read(MOST_DIFF + 1)
         with contextlib.suppress(ProcessLookupError):
             process.kill()
     return text[:MOST_DIFF], len(text) > MOST_DIFF
+
+
+@contextlib.contextmanager
+def _index_without_marks(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the variables for a git that compares each file of the folder that is there.
+
+    `git update-index --skip-worktree` and `--assume-unchanged` mark files of which git reports no change. The
+    snapshot has their changes. If there are any, git reads a copy of the index without these marks.
+    """
+    marked = [
+        item[2:]
+        for item in _git(folder, "ls-files", "-v", "-z").stdout.split(b"\0")[:-1]
+        if (item[:1] == b"S" or item[:1].islower()) and os.path.lexists(os.fsencode(folder) + b"/" + item[2:])
+    ]
+    if not marked:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        whole = False
+        # Without room for a copy, git reads its own.
+        with contextlib.suppress(OSError):
+            shutil.copy2(folder / _word(folder, "rev-parse", "--git-path", "index"), copy["GIT_INDEX_FILE"])
+            for mark in ("--no-skip-worktree", "--no-assume-unchanged"):
+                subprocess.run(
+                    _argv(folder, "update-index", mark, "-z", "--stdin"),
+                    input=b"\0".join([*marked, b""]),
+                    capture_output=True,
+                    check=False,
+                    env=_environment() | copy,
+                )
+            whole = True
+        yield copy if whole else {}
 
 
 def _word(folder: Path, *words: str) -> str:

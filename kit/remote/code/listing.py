@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -72,6 +73,9 @@ def listing(folder: Path, *, plain: bool = False) -> Listing:
 def _ignored(file: Path) -> Ignored | None:
     """Return the test of `.kitignore`, or None without one. A folder's path ends with a slash."""
     try:
+        # A repository of a stranger may have a link to a device there. /dev/zero has no end, and a FIFO makes kit wait.
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise faults.no_file(str(file))
         return _patterns(file.read_bytes(), str(file))
     except FileNotFoundError:
         return None

@@ -95,7 +95,7 @@ class Fetcher:
                 continue
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    raise Failed("disk", "no space left for the image's layers") from error
+                    raise Failed("disk", "{}".format(error.strerror or error)) from error
                 why = "{}".format(error.strerror or error)
             except wire.Broken as error:
                 why = str(error)
@@ -167,8 +167,9 @@ class Fetcher:
         if self._layers.total() - here + size > self._most:
             raise wire.Broken("it announced more bytes than the operator")
         disk = os.statvfs(self._layers.folder)
-        if size - here > disk.f_bavail * disk.f_frsize:
-            raise Failed("disk", "no space left for the image's layers")
+        free = disk.f_bavail * disk.f_frsize
+        if size - here > free:
+            raise Failed("disk", "{:,} bytes are to come, and {:,} are free".format(size - here, free))
 
     def _count(self, layer: str) -> None:
         """Count how often a layer was wrong, and give up after some times."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from kit.model.code import Snapshot
 from kit.model.repository import repository
 from kit.plan.run.records import code_record
 from kit.remote.code import fetched
+from kit.remote.code.snapshot import take
 from kit.remote.ship.porter import manifest
 from kit.remote.ship.porter.modules import Module
 from tests.fakes import git_server
@@ -93,6 +95,45 @@ def test_a_cache_with_few_trees(origin: Path, tmp_path: Path, monkeypatch: pytes
     assert snapshot.git
     assert snapshot.git.commit in trees
     assert not list((tmp_path / "cache").rglob(".part-*"))
+
+
+@pytest.mark.parametrize("file", ["known", "files/train.py"])
+@pytest.mark.parametrize("how", ["gone", "cut"])
+def test_a_broken_tree_is_fetched_again(origin: Path, tmp_path: Path, file: str, how: str) -> None:
+    """Ranks started without the files that a cleaner of caches had removed, and the record named the commit."""
+    whole = fetch(origin)
+    (tree,) = (tmp_path / "cache").glob("kit/git/*/full/*")
+    if how == "gone":
+        (tree / file).unlink()
+    else:
+        (tree / file).write_text("")
+    assert fetch(origin) == whole
+    assert paths(take(tree / "files", plain=True)) == paths(whole)
+
+
+@pytest.mark.parametrize(("broken", "every"), [("objects", 2), ("refs/heads", 1)])
+def test_a_broken_repository_of_the_cache_is_fetched_again(
+    origin: Path, tmp_path: Path, broken: str, every: int
+) -> None:
+    """Each run failed, until somebody removed kit's cache."""
+    whole = fetch(origin)
+    (repo,) = (tmp_path / "cache").glob("kit/git/*/repo")
+    shutil.rmtree(repo.parent / "full")
+    for file in [path for path in (repo / broken).rglob("*") if path.is_file()][::every]:
+        file.chmod(0o644)
+        file.write_text("")
+    assert fetch(origin).manifest == whole.manifest
+
+
+def test_a_repository_that_does_not_answer_keeps_what_was_fetched(origin: Path, tmp_path: Path) -> None:
+    fetch(origin)
+    commit = change(origin, "two")
+    (repo,) = (tmp_path / "cache").glob("kit/git/*/repo")
+    before = sorted(path.name for path in repo.rglob("*"))
+    origin.rename(origin.with_name("gone"))
+    with pytest.raises(UnreachableError, match="git cannot fetch"):
+        fetch(origin, commit)
+    assert sorted(path.name for path in repo.rglob("*")) == before
 
 
 @pytest.fixture

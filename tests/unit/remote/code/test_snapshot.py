@@ -316,6 +316,23 @@ def test_a_kitignore_that_would_take_long_is_refused(top: Path) -> None:
     assert names(take(top)) == [".kitignore", "a"]
 
 
+@pytest.mark.parametrize("target", ["/dev/null", "."])
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_kitignore_that_is_no_file_is_refused_unread(top: Path, target: str, in_git: bool) -> None:
+    """/dev/zero has no end: kit took all memory of the machine."""
+    if in_git:
+        repository(top, {"train.py": "1"})
+    (top / ".kitignore").symlink_to(target)
+    with pytest.raises(InputError, match=r"\.kitignore is not a file$"):
+        take(top)
+
+
+def test_a_kitignore_may_be_a_link_to_another_file(top: Path) -> None:
+    write(top, {".dockerignore": "b\n", "a": "1", "b": "1"})
+    (top / ".kitignore").symlink_to(".dockerignore")
+    assert names(take(top)) == [".dockerignore", ".kitignore", "a"]
+
+
 # What cannot be part of it
 
 
@@ -406,6 +423,21 @@ def test_a_folder_that_git_cannot_open(top: Path, monkeypatch: pytest.MonkeyPatc
     hint = refused(top, "could not open directory 'pg/': Permission denied").hint or ""
     assert ".git/info/exclude" in hint
     assert "git status" not in hint
+
+
+def test_a_folder_that_goes_away_while_git_lists_is_left_out(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a program's temporary files. kit refused the code, and asked to make the folder readable."""
+    repository(top, {"train.py": "1"})
+    real = history._git
+
+    def late(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+        done = real(folder, *words)
+        if "--others" in words:
+            done.stderr = b"warning: could not open directory 'tmp/': No such file or directory\n"
+        return done
+
+    monkeypatch.setattr(history, "_git", late)
+    assert names(take(top)) == ["train.py"]
 
 
 def make_socket(path: Path) -> None:
@@ -726,6 +758,48 @@ def test_a_change_in_a_submodule_is_in_the_difference(tmp_path: Path, top: Path)
     known = take(top).git
     assert known
     assert b"-one\n+two\n" in known.diff
+
+
+@pytest.mark.parametrize("mark", ["--skip-worktree", "--assume-unchanged"])
+@pytest.mark.parametrize("below", ["", "sub"])
+def test_a_change_that_git_was_told_to_ignore_is_in_the_difference(top: Path, mark: str, below: str) -> None:
+    """The run has the changed file. Its record called the folder unchanged."""
+    folder = top / below
+    folder.mkdir(exist_ok=True)
+    write(folder, {"cönfig.py": "one\n", "same.py": "1\n"})
+    repository(top)
+    git(folder, "update-index", mark, "cönfig.py", "same.py")
+    write(folder, {"cönfig.py": "two\n"})
+    before = (top / ".git" / "index").read_bytes()
+    taken = take(folder)
+    assert taken.git
+    assert (taken.git.dirty, taken.git.diff.count(b"diff --git"), taken.git.cut) == (True, 1, False)
+    assert (top / ".git" / "index").read_bytes() == before
+    write(folder, {"cönfig.py": "one\n"})
+    subprocess.run(["git", "apply"], cwd=folder, input=taken.git.diff, check=True)
+    assert take(folder).manifest == taken.manifest
+
+
+@pytest.mark.parametrize("file", [".gitmodules", ".git/config"])
+@pytest.mark.parametrize("ignore", ["dirty", "all"])
+def test_a_change_in_a_submodule_that_git_ignores_is_in_the_difference(
+    tmp_path: Path, top: Path, ignore: str, file: str
+) -> None:
+    """The run has the changed files. Its record called the folder unchanged."""
+    repository(top, {"train.py": "1"})
+    there = repository(tmp_path / "lib", {"net.py": "one\n", "data.bin": "one\0"})
+    git(top, "submodule", "--quiet", "add", str(there), "lib")
+    git(top, "config", "--file", file, "submodule.lib.ignore", ignore)
+    git(top, "add", "-A")
+    git(top, "commit", "-q", "-m", "lib")
+    write(top, {"lib/net.py": "two\n"})
+    known = take(top).git
+    assert known
+    assert (known.dirty, b"-one\n+two\n" in known.diff) == (True, True)
+    write(top, {"lib/data.bin": "two\0"})
+    known = take(top).git
+    assert known
+    assert b"GIT binary patch" in known.diff
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,17 @@ def test_a_base_that_is_not_here_is_refused(host: Host) -> None:
     assert refused.value.kind == "base"
 
 
+def test_a_host_that_had_an_empty_folder_says_that_it_lacks_a_snapshot(host: Host) -> None:
+    """`--again` sends a name alone, on an empty folder. The host called the pack wrong, and the run did not start."""
+    host.take(pack_of({}), sha(EMPTY))
+    digest = sha(manifest_of(TREE))
+    with pytest.raises(code.Refused, match="another snapshot") as refused:
+        host.take(pack_of({}, {}, digest=digest), digest, base=sha(EMPTY))
+    assert refused.value.kind == "base"
+    host.take(pack_of(TREE), digest)
+    assert tree_of(host.seed("r1", digest)) == TREE
+
+
 @pytest.mark.parametrize("digest", ["", "../../../etc/passwd", "A" * 64, "a" * 63 + "/"])
 def test_only_a_digest_becomes_a_name(host: Host, digest: str) -> None:
     with pytest.raises(code.Refused, match="not a digest"):
@@ -206,8 +217,9 @@ def wrong_packs() -> dict[str, bytes]:
 @pytest.mark.parametrize("name", wrong_packs())
 def test_a_wrong_pack_makes_no_snapshot(host: Host, name: str) -> None:
     digest = sha(manifest_of(TREE))
-    with pytest.raises(code.Refused, match=name):
+    with pytest.raises(code.Refused, match=name) as refused:
         host.take(wrong_packs()[name], digest)
+    assert refused.value.kind == "code"
     assert not (host.store / "manifests" / digest).exists()
     with pytest.raises(seeds.NoCode, match="is not here"):
         host.seed("r1", digest)
