@@ -175,7 +175,10 @@ class StagerAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """staged.json: what one host has of a data set. `id` is the staging that brought it, `at` seconds since 1970."""
+    """staged.json: what one host has of a data set. `id` is the staging that brought it, `at` seconds since 1970.
+
+    `among`: with split, the names of the hosts that share the files; "" if it is not known.
+    """
 
     name: str = ""
     source: str = ""
@@ -185,6 +188,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     bytes: int = 0
     id: str = ""
     at: float = 0.0
+    among: str = ""
 
 
 def loaded(text: bytes | str, *, most: int) -> object:

@@ -36,6 +36,8 @@ class Lead:
         self._crew = Crew(request, id_, client, self.events)
         # For each file the set of hosts that must have it.
         self._owners: List[int] = []
+        # With split, the names of the hosts that share the files.
+        self._among = ""
         self._planned: Optional[Plan] = None
         self._removed = 0
         # Versions of the source that a host lacks.
@@ -163,6 +165,7 @@ class Lead:
         if not self._split:
             return [self._crew.living] * len(entries)
         members = self._crew.members
+        self._among = plan.among(self._crew.hosts[member] for member in members)
         holders = [0] * len(entries)
         for place, member in enumerate(members):
             for number in (*haves[member].whole, *haves[member].parts):
@@ -242,6 +245,8 @@ class Lead:
             "id": version.id,
             "at": int(time.time()),
         }
+        if self._split:
+            summary["among"] = self._among
         for member in self._crew.members:
             mine = [number for number, owner in enumerate(self._owners) if owner >> member & 1] if self._split else None
             self._crew.send(member, {"finish": {"summary": summary, "mine": mine}})

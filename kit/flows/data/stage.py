@@ -46,7 +46,8 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
     hosts, head = outcome.results, context.inventory.head.name
     if head not in hosts:
         raise outcome.failures[head]
-    states = {row.name: row.state for row in rows(context.spec, hosts, {})}
+    names = context.inventory.names
+    states = {row.name: row.state for row in rows(context.spec, hosts, {}, names=names)}
     return tuple(
         StagePreview(
             name=data.name,
@@ -55,7 +56,7 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
             folder=data_folder(context.spec.name, data),
             state=states[data.name],
             hosts=tuple(hosts),
-            has=tuple(name for name in hosts if name not in lacking(hosts, context.spec.name, data)),
+            has=tuple(name for name in hosts if name not in lacking(hosts, context.spec.name, data, names)),
             size=data.size_bytes,
             missed={name: str(error.message) for name, error in outcome.failures.items()},
         )
@@ -117,7 +118,9 @@ def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) 
     host_data = look(context, quiet=True, only={head, *hosts}).or_raise("kit run --data")
     check_deployed(cluster_of(context, host_data[head].record), context, [*sets, *stores])
     mounted = mount_missing(context, stores, host_data, hosts)
-    missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(host_data, context.spec.name, data))]
+    names = context.inventory.names
+    lacks = {data.name: lacking(host_data, context.spec.name, data, names) for data in sets}
+    missing = [name for name, without in lacks.items() if not {*hosts}.isdisjoint(without)]
     if missing:
         stage(context, missing, needing=hosts)
     return mounted or bool(missing)

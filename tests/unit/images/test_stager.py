@@ -262,6 +262,7 @@ def test_with_split_each_file_is_on_one_host_which_reads_it_itself(make_stagers:
     assert trees[0] | trees[1] | trees[2] == tree(stagers.source)
     assert order.answers[-1]["done"]["read"] == 12_000_000
     assert stagers.all[1].summary()["files"] == 4
+    assert stagers.all[1].summary()["among"] == "gpu1 gpu2 gpu3"
     again = stagers.staged(split="hosts")
     assert again.all("plan")[0]["new"] == 0
     assert [stager.tree() for stager in stagers.all] == trees
@@ -270,9 +271,19 @@ def test_with_split_each_file_is_on_one_host_which_reads_it_itself(make_stagers:
     smaller = [stager.tree() for stager in stagers.all[:2]]
     assert [len(one) for one in smaller] == [6, 6]
     assert smaller[0].items() >= trees[0].items()
+    assert [stager.summary()["among"] for stager in stagers.all[:2]] == ["gpu1 gpu2"] * 2
     # All on every host: what a host lacks comes from the others.
     assert stagers.staged(stagers.all[:2]).answers[-1]["done"]["read"] == 0
     assert all(stager.tree() == tree(stagers.source) for stager in stagers.all[:2])
+
+
+def test_hosts_that_keep_their_files_still_name_who_shares_them(make_stagers: MakeStagers) -> None:
+    stagers = make_stagers(2)
+    (stagers.source / "only").write_bytes(b"only")
+    stagers.staged(stagers.all[:1], split="hosts")
+    stagers.staged(split="hosts")
+    assert stagers.all[0].tree() == tree(stagers.source)
+    assert [stager.summary()["among"] for stager in stagers.all] == ["gpu1 gpu2"] * 2
 
 
 def test_stop_keeps_what_came(make_stagers: MakeStagers) -> None:
