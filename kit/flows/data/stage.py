@@ -140,7 +140,7 @@ class Staging:
         # Orders to the head's stager that are already on their way: each takes as long as an ssh session.
         self._ahead: list[Order] = []
         # Hosts that take no part, and why.
-        self._out: dict[str, str] = {}
+        self._out: dict[str, KitError] = {}
 
     def run(self) -> StageResult:
         """Stage it, or watch the staging that already runs."""
@@ -155,6 +155,7 @@ class Staging:
             follower = self._watched(orders, source)
             if follower is None:
                 members = self._joined(orders, cluster)
+                self._check_readers(members, source)
             # From here on, Ctrl-C ends a staging that this kit has started.
             with Interrupts() as interrupts:
                 follower = follower or self._begun(members, cluster, source)
@@ -163,7 +164,8 @@ class Staging:
             for order in self._orders:
                 order.close()
         seconds = result.seconds or time.monotonic() - begun
-        return replace(result, seconds=seconds, lost={**self._out, **result.lost})
+        out = {name: error.message for name, error in self._out.items()}
+        return replace(result, seconds=seconds, lost={**out, **result.lost})
 
     def _order(self, host: Host, source: Source, *, logins: Logins | None = None) -> Order:
         place = Place(
@@ -213,7 +215,7 @@ class Staging:
                 raise errors.get(self._head.name) or next(iter(errors.values()))
             raise HostsFailed(f"nothing was staged: {len(errors)} of {len(orders)} hosts failed", list(errors.values()))
         for name, error in errors.items():
-            self._out[name] = error.message
+            self._out[name] = error
             self._context.reporter.report(HostFailed(host=name, text=error.message, hint=error.hint))
         return good
 
@@ -287,6 +289,13 @@ class Staging:
         for order in members.values():
             order.close()
         return [{"host": name, "address": addresses[name], "port": ports[name]} for name in members]
+
+    def _check_readers(self, members: Sequence[Mapping[str, object]], source: Source) -> None:
+        """Raise the error of the host whose folder is the source, if it takes no part."""
+        taking_part = {member["host"] for member in members}
+        for name in source.request.get("readers") or ():
+            if name not in taking_part:
+                raise self._out[name]
 
     def _begun(self, members: list[dict[str, object]], cluster: ClusterRecord, source: Source) -> Follower:
         """Start the staging."""
