@@ -26,7 +26,7 @@ from kit.errors import (
     StepError,
     UnreachableError,
 )
-from kit.events import HostDone, HostFailed, HostStep, Note
+from kit.events import Event, HostDone, HostFailed, HostStep, Note
 from kit.flows.context import Context
 from kit.flows.data.listing import listing
 from kit.flows.data.remove import remove_data, stop
@@ -846,6 +846,27 @@ def test_a_run_stages_only_what_is_missing(hosts: StagingHosts, context: Context
     hosts.says({"stage": WHOLE})
     assert stage_missing(context, ["images"], ["gpu1", "gpu2"])
     assert [one["op"] for one in hosts.heard("gpu2")] == ["join"]
+
+
+def test_a_run_stages_again_what_a_staging_that_it_watched_has_not_brought(
+    hosts: StagingHosts, context: Context, source: Path
+) -> None:
+    """Another kit began it with an earlier from:. The run would read what that had."""
+    run_stager(hosts, context)
+    request = {"request": {"id": "77", "source": "s3://b/earlier", "limit": 0, "since": 1e9}}
+    hosts.says({"hello": [{"hello": {"version": 1, "staging": "77", "lead": True}}], "watch": [request, *WHOLE]})
+
+    class Ending(Remembering):
+        """As soon as kit watches it, the other staging is about to end."""
+
+        def report(self, event: Event) -> None:
+            super().report(event)
+            if isinstance(event, Note) and "already being staged" in event.text:
+                hosts.says({"stage": WHOLE})
+
+    context = context_of(hosts, Ending(), f"gpu2:{source}")
+    assert stage_missing(context, ["images"], ["gpu1", "gpu2"])
+    assert [one["op"] for one in hosts.heard("gpu1")][-3:] == ["watch", "join", "stage"]
 
 
 def test_a_run_needs_only_its_own_hosts_and_the_head(

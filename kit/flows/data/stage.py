@@ -17,7 +17,7 @@ from kit.flows.data.mount import mount_missing
 from kit.flows.data.source import Source, source_of
 from kit.model.answer import other_version
 from kit.model.data import DataSpec, data_folder
-from kit.model.datasets import StagePreview, StageResult
+from kit.model.datasets import HostData, StagePreview, StageResult
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord
 from kit.model.text import fold
@@ -114,16 +114,30 @@ def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) 
     if not sets and not stores:
         return False
     head = context.inventory.head.name
-    # A host that the run does not use may be down.
-    host_data = look(context, quiet=True, only={head, *hosts}).or_raise("kit run --data")
+    host_data = _look_at(context, hosts)
     check_deployed(cluster_of(context, host_data[head].record), context, [*sets, *stores])
     mounted = mount_missing(context, stores, host_data, hosts)
+    missing = staged = _missing(context, sets, host_data, hosts)
+    while missing:
+        watched = {result.name for result in stage(context, missing, needing=hosts) if result.watched}
+        # Another kit may have begun that staging with an earlier kit.yaml, or before a host was added.
+        host_data = _look_at(context, hosts) if watched else {}
+        missing = _missing(context, [data for data in sets if data.name in watched], host_data, hosts)
+    return mounted or bool(staged)
+
+
+def _look_at(context: Context, hosts: Sequence[str]) -> Mapping[str, HostData]:
+    """Return what the head and these hosts have. A host that the run does not use may be down."""
+    return look(context, quiet=True, only={context.inventory.head.name, *hosts}).or_raise("kit run --data")
+
+
+def _missing(
+    context: Context, sets: Sequence[DataSpec], host_data: Mapping[str, HostData], hosts: Sequence[str]
+) -> list[str]:
+    """Return the data sets that one of these hosts lacks."""
     names = context.inventory.names
     lacks = {data.name: lacking(host_data, context.spec.name, data, names) for data in sets}
-    missing = [name for name, without in lacks.items() if not {*hosts}.isdisjoint(without)]
-    if missing:
-        stage(context, missing, needing=hosts)
-    return mounted or bool(missing)
+    return [name for name, without in lacks.items() if not {*hosts}.isdisjoint(without)]
 
 
 class Staging:
