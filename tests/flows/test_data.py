@@ -196,6 +196,7 @@ def test_nothing_new_is_nothing_to_do(hosts: StagingHosts, context: Context) -> 
 
 FAILURES = {
     "source-missing": (StepError, "check from: of images"),
+    "source-empty": (StepError, "whether its disk is mounted; if it is empty on purpose: kit data rm images"),
     "source-refused": (StepError, "check the keys"),
     "source-lost": (StepError, "kit data stage images"),
     "room": (StepError, "make room"),

@@ -125,6 +125,10 @@ class Lead:
         while True:
             self._crew.round += 1
             rooms, haves = self._compare(entries)
+            if not entries and any(one.gone for one in rooms.values()):
+                # A store says so itself. Of a folder, the disk may not be mounted.
+                text = "%s has no files now, so nothing was removed from the hosts"
+                raise Failed("source-empty", text % self._label)
             self._owners = self._assign(entries, haves)
             step = plan.plan(entries, haves, self._owners)
             rooms = {member: rooms[member] for member in self._crew.members}
