@@ -112,8 +112,9 @@ def _below(row: DataRow) -> list[str]:
     """Return the lines about a data set that the table has no room for."""
     missing = [f"{row.name}: missing on {fold(row.lacking)}"] if row.lacking else []
     if row.gone:
-        gone = f"{fold(row.gone)}, which {'is' if len(row.gone) == 1 else 'are'} no longer in the cluster"
-        missing = [f"{row.name}: a part of it is on {gone}; share its files again: kit data stage {row.name}"]
+        are = "is" if len(row.gone) == 1 else "are"
+        where = f"{printable(fold(row.gone, most=3))}, which {are} no longer in the cluster"
+        missing = [f"{row.name}: a part of it is on {where}; share its files again: kit data stage {row.name}"]
     if row.state == "changed" and row.stage == "none":
         again = f"kit data rm {row.name} && kit data mount {row.name}"
         missing.append(f"{row.name}: the mount has another source or write: than kit.yaml; mount it again: {again}")

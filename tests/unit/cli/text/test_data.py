@@ -46,6 +46,11 @@ def test_a_split_of_which_a_host_has_left() -> None:
         "images: a part of it is on gpu3, which is no longer in the cluster; "
         "share its files again: kit data stage images"
     )
+    # A host has named them.
+    odd = replace(row, gone=tuple(f"\x1b[2J{number}" for number in range(9)))
+    *_, last = text.listing(DataListing(cluster="lab", sets=(odd,))).splitlines()
+    assert last.isprintable()
+    assert len(last) < 200
 
 
 def test_nothing_to_do() -> None:
