@@ -69,7 +69,8 @@ class HostData(Struct, frozen=True, kw_only=True):
 
 
 class DataRow(Struct, frozen=True, kw_only=True):
-    """One data set on the cluster. `hosts` have it whole, of `of` hosts. With the state partly, `lacking` do not.
+    """One data set on the cluster. `hosts` have it whole, of `of` hosts. With the state partly, `lacking` do not, and
+    `gone` have a part of a split, but are no longer in the cluster.
 
     `at` is when it was staged, in seconds since 1970. `files` and `bytes` are those of the data set; with split, of all
     hosts together. `fraction` is 0..1 while it is being staged, or None. `running` are hosts on which its stager runs.
@@ -84,6 +85,7 @@ class DataRow(Struct, frozen=True, kw_only=True):
     split: str = "none"
     hosts: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
     of: int = 0
     files: int | None = None
     bytes: int | None = None

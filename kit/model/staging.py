@@ -16,6 +16,8 @@ from kit.model.answer import MOST, OddAnswer, convert, within
 MOST_LINE = 4 << 20
 # The longest text and path, in characters.
 _MOST_TEXT, _MOST_PATH = 4000, 4096
+# The longest name of a host.
+_MOST_NAME = 253
 _MOST_PORT = 65535
 # A year: how long a staging may take, in seconds.
 _MOST_SECONDS = 365 * 86400.0
@@ -175,7 +177,10 @@ class StagerAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """staged.json: what one host has of a data set. `id` is the staging that brought it, `at` seconds since 1970."""
+    """staged.json: what one host has of a data set. `id` is the staging that brought it, `at` seconds since 1970.
+
+    `among`: with split, the names of the hosts that share the files; "" if it is not known.
+    """
 
     name: str = ""
     source: str = ""
@@ -185,6 +190,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     bytes: int = 0
     id: str = ""
     at: float = 0.0
+    among: str = ""
 
 
 def loaded(text: bytes | str, *, most: int) -> object:
@@ -223,6 +229,8 @@ def read_summary(text: bytes | str) -> Summary:
     for number in (summary.files, summary.bytes):
         within(number, 0, MOST, "a number")
     within(summary.at, 0, _LATEST, "the time")
+    if any(len(name) > _MOST_NAME for name in summary.among.split()):
+        raise OddAnswer("a name is too long", text)
     return summary
 
 

@@ -26,7 +26,7 @@ from kit.errors import (
     StepError,
     UnreachableError,
 )
-from kit.events import HostDone, HostFailed, HostStep, Note
+from kit.events import Event, HostDone, HostFailed, HostStep, Note
 from kit.flows.context import Context
 from kit.flows.data.listing import listing
 from kit.flows.data.remove import remove_data, stop
@@ -67,9 +67,13 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def context(hosts: StagingHosts, source: Path, reporter: Remembering) -> Context:
     """A cluster that was deployed with a data set whose source is on gpu2."""
-    context = hosts.context(reporter, data={"images": {"from": f"gpu2:{source}", "to": "/data/images"}})
+    context = context_of(hosts, reporter, f"gpu2:{source}")
     hosts.deploy(context)
     return context
+
+
+def context_of(hosts: StagingHosts, reporter: Remembering, source: str) -> Context:
+    return hosts.context(reporter, data={"images": {"from": source, "to": "/data/images"}})
 
 
 def summary(host: Path, **more: Any) -> None:
@@ -192,6 +196,7 @@ def test_nothing_new_is_nothing_to_do(hosts: StagingHosts, context: Context) -> 
 
 FAILURES = {
     "source-missing": (StepError, "check from: of images"),
+    "source-empty": (StepError, "whether its disk is mounted; if it is empty on purpose: kit data rm images"),
     "source-refused": (StepError, "check the keys"),
     "source-lost": (StepError, "kit data stage images"),
     "room": (StepError, "make room"),
@@ -237,7 +242,10 @@ def test_a_host_that_is_lost_fails_at_the_end_and_the_others_are_complete(
     assert [event.host for event in reporter.of(HostFailed)] == ["gpu2"]
 
 
-def test_a_host_that_cannot_be_reached_is_left_out(hosts: StagingHosts, context: Context) -> None:
+def test_a_host_that_cannot_be_reached_is_left_out(
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path
+) -> None:
+    context = context_of(hosts, reporter, f"gpu1:{source}")
     hosts.down.add("gpu2")
     hosts.says({"stage": [{"done": {**DONE, "hosts": ["gpu1"]}}]})
     results: list[StageResult] = []
@@ -275,6 +283,18 @@ def test_a_member_that_answers_oddly_is_left_out(hosts: StagingHosts, context: C
     with pytest.raises(StepError, match="not between") as caught:
         stage(context, [])
     assert caught.value.host == "gpu2"
+
+
+def test_a_host_that_lacks_the_folder_of_the_source_is_the_cause(
+    hosts: StagingHosts, context: Context, reporter: Remembering
+) -> None:
+    hosts.says({"join": ['{"failed": {"kind": "disk", "host": null, "text": "no such folder"}}\n']}, host="gpu2")
+    with pytest.raises(StepError, match="no such folder") as caught:
+        stage(context, [])
+    assert caught.value.host == "gpu2"
+    assert [failed.host for failed in reporter.of(HostFailed)] == ["gpu2"]
+    # Its lead could only say that nobody is left who can read the source.
+    assert not [one for one in hosts.heard() if one["op"] == "stage"]
 
 
 def test_a_staging_that_runs_is_watched(
@@ -829,9 +849,33 @@ def test_a_run_stages_only_what_is_missing(hosts: StagingHosts, context: Context
     assert [one["op"] for one in hosts.heard("gpu2")] == ["join"]
 
 
-def test_a_run_needs_only_its_own_hosts_and_the_head(hosts: StagingHosts, context: Context, source: Path) -> None:
+def test_a_run_stages_again_what_a_staging_that_it_watched_has_not_brought(
+    hosts: StagingHosts, context: Context, source: Path
+) -> None:
+    """Another kit began it with an earlier from:. The run would read what that had."""
+    run_stager(hosts, context)
+    request = {"request": {"id": "77", "source": "s3://b/earlier", "limit": 0, "since": 1e9}}
+    hosts.says({"hello": [{"hello": {"version": 1, "staging": "77", "lead": True}}], "watch": [request, *WHOLE]})
+
+    class Ending(Remembering):
+        """As soon as kit watches it, the other staging is about to end."""
+
+        def report(self, event: Event) -> None:
+            super().report(event)
+            if isinstance(event, Note) and "already being staged" in event.text:
+                hosts.says({"stage": WHOLE})
+
+    context = context_of(hosts, Ending(), f"gpu2:{source}")
+    assert stage_missing(context, ["images"], ["gpu1", "gpu2"])
+    assert [one["op"] for one in hosts.heard("gpu1")][-3:] == ["watch", "join", "stage"]
+
+
+def test_a_run_needs_only_its_own_hosts_and_the_head(
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path
+) -> None:
+    context = context_of(hosts, reporter, f"gpu1:{source}")
     for host in ("gpu1", "gpu2"):
-        summary(hosts.data(host), source=f"gpu2:{source}")
+        summary(hosts.data(host), source=f"gpu1:{source}")
     hosts.down.add("gpu2")
     assert not stage_missing(context, ["images"], ["gpu1"])
     with pytest.raises(UnreachableError) as caught:

@@ -43,8 +43,8 @@ SAMPLES: tuple[bytes, ...] = (
     _line(checked={"bytes": 5, "of": 99})
     + _line(verified={"files": 3, "bytes": 99, "wrong": [{"file": "a", "why": "size"}], "more": 2}),
     json.dumps({
-        "name": "imagenet", "source": "s3://bucket/imagenet", "stage": "disk", "split": "none", "files": 3, "bytes": 99,
-        "id": "20261123-101500-3fa2", "at": 1_795_000_000.5,
+        "name": "imagenet", "source": "s3://bucket/imagenet", "stage": "disk", "split": "hosts", "files": 3,
+        "bytes": 99, "id": "20261123-101500-3fa2", "among": "gpu1 gpu2", "at": 1_795_000_000.5,
     }).encode(),
     b'now 1795000000\nrecord {"kit": 1}\nset /mnt/nvme/kit-data/lab/imagenet\nstaged {"name": "imagenet", "files": 3}\n'
     b"coming\nend\n",

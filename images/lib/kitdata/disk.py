@@ -336,7 +336,7 @@ class Folder:
         same = not fresh and not gone and len(names) == len(self._old)
         known = manifest.summary(self.path)
         # kit compares these with kit.yaml. A new source may have the same files as the old one.
-        if not same or any(known.get(key) != summary.get(key) for key in ("id", "source", "stage", "split")):
+        if not same or any(known.get(key) != summary.get(key) for key in ("id", "source", "stage", "split", "among")):
             if fresh:
                 placing.sync(self._files)
             manifest.write(self.path, kept, summary)

@@ -36,6 +36,8 @@ class Lead:
         self._crew = Crew(request, id_, client, self.events)
         # For each file the set of hosts that must have it.
         self._owners: List[int] = []
+        # With split, the names of the hosts that share the files.
+        self._among = ""
         self._planned: Optional[Plan] = None
         self._removed = 0
         # Versions of the source that a host lacks.
@@ -123,6 +125,10 @@ class Lead:
         while True:
             self._crew.round += 1
             rooms, haves = self._compare(entries)
+            if not entries and any(one.gone for one in rooms.values()):
+                # A store says so itself. Of a folder, the disk may not be mounted.
+                text = "%s has no files now, so nothing was removed from the hosts"
+                raise Failed("source-empty", text % self._label)
             self._owners = self._assign(entries, haves)
             step = plan.plan(entries, haves, self._owners)
             rooms = {member: rooms[member] for member in self._crew.members}
@@ -163,6 +169,7 @@ class Lead:
         if not self._split:
             return [self._crew.living] * len(entries)
         members = self._crew.members
+        self._among = plan.among(self._crew.hosts[member] for member in members)
         holders = [0] * len(entries)
         for place, member in enumerate(members):
             for number in (*haves[member].whole, *haves[member].parts):
@@ -242,6 +249,8 @@ class Lead:
             "id": version.id,
             "at": int(time.time()),
         }
+        if self._split:
+            summary["among"] = self._among
         for member in self._crew.members:
             mine = [number for number, owner in enumerate(self._owners) if owner >> member & 1] if self._split else None
             self._crew.send(member, {"finish": {"summary": summary, "mine": mine}})

@@ -14,6 +14,8 @@ from kitdata.source import Entry
 MOST_PARTS = 8192
 # How much more than another host one may have after a later staging, before files move to even it out.
 SLACK = 0.02
+# kit reads the summary of every host, so that of a split names no hosts if their names are longer than this.
+MOST_NAMES = 1 << 14
 
 
 class Have(NamedTuple):
@@ -159,6 +161,15 @@ def split(entries: Sequence[Entry], hosts: int, holders: Sequence[int]) -> List[
             put(number, range(hosts))
     _even(entries, order, result, load)
     return result
+
+
+def among(hosts: Iterable[str]) -> str:
+    """Return the names of the hosts that share a split, as its summary has them; "" if they are too long for one.
+
+    By them, kit notices that one is no longer in the cluster.
+    """
+    names = " ".join(sorted(hosts))
+    return names if len(names) <= MOST_NAMES else ""
 
 
 def _even(entries: Sequence[Entry], order: Sequence[int], result: List[int], load: List[int]) -> None:

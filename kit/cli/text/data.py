@@ -111,6 +111,10 @@ def listing(value: DataListing, *, width: int | None = None) -> str:
 def _below(row: DataRow) -> list[str]:
     """Return the lines about a data set that the table has no room for."""
     missing = [f"{row.name}: missing on {fold(row.lacking)}"] if row.lacking else []
+    if row.gone:
+        are = "is" if len(row.gone) == 1 else "are"
+        where = f"{printable(fold(row.gone, most=3))}, which {are} no longer in the cluster"
+        missing = [f"{row.name}: a part of it is on {where}; share its files again: kit data stage {row.name}"]
     if row.state == "changed" and row.stage == "none":
         again = f"kit data rm {row.name} && kit data mount {row.name}"
         missing.append(f"{row.name}: the mount has another source or write: than kit.yaml; mount it again: {again}")

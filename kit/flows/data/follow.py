@@ -139,7 +139,8 @@ class Follower:
         if plan is None or not hosts:
             return None
         here = look(self._context, quiet=True, only=hosts).results
-        if len(here) < len(hosts) or lacking(here, self._context.spec.name, self._data):
+        names = self._context.inventory.names
+        if len(here) < len(hosts) or lacking(here, self._context.spec.name, self._data, names):
             return None
         summaries = [one.summary for host in here.values() if (one := has(host, self._context.spec.name, self._data))]
         latest = max(summary.at for summary in summaries if summary is not None)

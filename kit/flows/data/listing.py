@@ -36,7 +36,7 @@ def listing(context: Context) -> DataListing:
     settings = _settings(outcome.results[head].record) if head in outcome.results else None
     return DataListing(
         cluster=context.spec.name,
-        sets=rows(context.spec, outcome.results, fractions, settings),
+        sets=rows(context.spec, outcome.results, fractions, settings, names=context.inventory.names),
         missed={name: str(error.message) for name, error in outcome.failures.items()},
         now=outcome.results[head].now if head in outcome.results else None,
     )

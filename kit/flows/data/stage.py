@@ -17,7 +17,7 @@ from kit.flows.data.mount import mount_missing
 from kit.flows.data.source import Source, source_of
 from kit.model.answer import other_version
 from kit.model.data import DataSpec, data_folder
-from kit.model.datasets import StagePreview, StageResult
+from kit.model.datasets import HostData, StagePreview, StageResult
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord
 from kit.model.text import fold
@@ -46,7 +46,8 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
     hosts, head = outcome.results, context.inventory.head.name
     if head not in hosts:
         raise outcome.failures[head]
-    states = {row.name: row.state for row in rows(context.spec, hosts, {})}
+    names = context.inventory.names
+    states = {row.name: row.state for row in rows(context.spec, hosts, {}, names=names)}
     return tuple(
         StagePreview(
             name=data.name,
@@ -55,7 +56,7 @@ def preview(context: Context, words: Sequence[str]) -> tuple[StagePreview, ...]:
             folder=data_folder(context.spec.name, data),
             state=states[data.name],
             hosts=tuple(hosts),
-            has=tuple(name for name in hosts if name not in lacking(hosts, context.spec.name, data)),
+            has=tuple(name for name in hosts if name not in lacking(hosts, context.spec.name, data, names)),
             size=data.size_bytes,
             missed={name: str(error.message) for name, error in outcome.failures.items()},
         )
@@ -113,14 +114,30 @@ def stage_missing(context: Context, words: Sequence[str], hosts: Sequence[str]) 
     if not sets and not stores:
         return False
     head = context.inventory.head.name
-    # A host that the run does not use may be down.
-    host_data = look(context, quiet=True, only={head, *hosts}).or_raise("kit run --data")
+    host_data = _look_at(context, hosts)
     check_deployed(cluster_of(context, host_data[head].record), context, [*sets, *stores])
     mounted = mount_missing(context, stores, host_data, hosts)
-    missing = [data.name for data in sets if not {*hosts}.isdisjoint(lacking(host_data, context.spec.name, data))]
-    if missing:
-        stage(context, missing, needing=hosts)
-    return mounted or bool(missing)
+    missing = staged = _missing(context, sets, host_data, hosts)
+    while missing:
+        watched = {result.name for result in stage(context, missing, needing=hosts) if result.watched}
+        # Another kit may have begun that staging with an earlier kit.yaml, or before a host was added.
+        host_data = _look_at(context, hosts) if watched else {}
+        missing = _missing(context, [data for data in sets if data.name in watched], host_data, hosts)
+    return mounted or bool(staged)
+
+
+def _look_at(context: Context, hosts: Sequence[str]) -> Mapping[str, HostData]:
+    """Return what the head and these hosts have. A host that the run does not use may be down."""
+    return look(context, quiet=True, only={context.inventory.head.name, *hosts}).or_raise("kit run --data")
+
+
+def _missing(
+    context: Context, sets: Sequence[DataSpec], host_data: Mapping[str, HostData], hosts: Sequence[str]
+) -> list[str]:
+    """Return the data sets that one of these hosts lacks."""
+    names = context.inventory.names
+    lacks = {data.name: lacking(host_data, context.spec.name, data, names) for data in sets}
+    return [name for name, without in lacks.items() if not {*hosts}.isdisjoint(without)]
 
 
 class Staging:
@@ -137,7 +154,7 @@ class Staging:
         # Orders to the head's stager that are already on their way: each takes as long as an ssh session.
         self._ahead: list[Order] = []
         # Hosts that take no part, and why.
-        self._out: dict[str, str] = {}
+        self._out: dict[str, KitError] = {}
 
     def run(self) -> StageResult:
         """Stage it, or watch the staging that already runs."""
@@ -152,6 +169,7 @@ class Staging:
             follower = self._watched(orders, source)
             if follower is None:
                 members = self._joined(orders, cluster)
+                self._check_readers(members, source)
             # From here on, Ctrl-C ends a staging that this kit has started.
             with Interrupts() as interrupts:
                 follower = follower or self._begun(members, cluster, source)
@@ -160,7 +178,8 @@ class Staging:
             for order in self._orders:
                 order.close()
         seconds = result.seconds or time.monotonic() - begun
-        return replace(result, seconds=seconds, lost={**self._out, **result.lost})
+        out = {name: error.message for name, error in self._out.items()}
+        return replace(result, seconds=seconds, lost={**out, **result.lost})
 
     def _order(self, host: Host, source: Source, *, logins: Logins | None = None) -> Order:
         place = Place(
@@ -210,7 +229,7 @@ class Staging:
                 raise errors.get(self._head.name) or next(iter(errors.values()))
             raise HostsFailed(f"nothing was staged: {len(errors)} of {len(orders)} hosts failed", list(errors.values()))
         for name, error in errors.items():
-            self._out[name] = error.message
+            self._out[name] = error
             self._context.reporter.report(HostFailed(host=name, text=error.message, hint=error.hint))
         return good
 
@@ -284,6 +303,13 @@ class Staging:
         for order in members.values():
             order.close()
         return [{"host": name, "address": addresses[name], "port": ports[name]} for name in members]
+
+    def _check_readers(self, members: Sequence[Mapping[str, object]], source: Source) -> None:
+        """Raise the error of the host whose folder is the source, if it takes no part."""
+        taking_part = {member["host"] for member in members}
+        for name in source.request.get("readers") or ():
+            if name not in taking_part:
+                raise self._out[name]
 
     def _begun(self, members: list[dict[str, object]], cluster: ClusterRecord, source: Source) -> Follower:
         """Start the staging."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kit.errors import InputError
@@ -103,16 +103,30 @@ def has(host: HostData, cluster: str, data: DataSpec) -> HostSet | None:
     return next((one for one in host.sets if one.folder == folder), None)
 
 
-def lacking(hosts: Mapping[str, HostData], cluster: str, data: DataSpec) -> tuple[str, ...]:
-    """Return the hosts without the data set as kit.yaml asks for it, or with another version than the first host."""
+def lacking(hosts: Mapping[str, HostData], cluster: str, data: DataSpec, names: Collection[str]) -> tuple[str, ...]:
+    """Return the hosts without the data set as kit.yaml asks for it, or with another version than the first host.
+
+    `names` are all hosts of the cluster. Parts of a split are another version if they were made for other hosts. If one
+    of those is no longer in the cluster, all hosts lack its part.
+    """
     host_sets = {name: has(host, cluster, data) for name, host in hosts.items()}
     summaries = {name: one.summary if one else None for name, one in host_sets.items()}
-    ids = [summary.id for summary in summaries.values() if summary is not None]
+    first = next((summary for summary in summaries.values() if summary is not None), Summary())
+    whole = not _gone(first, data, names)
     return tuple(
         name
         for name, summary in summaries.items()
-        if summary is None or not is_current(summary, data) or summary.id != ids[0]
+        if summary is None
+        or not whole
+        or not is_current(summary, data)
+        or (summary.id, summary.among) != (first.id, first.among)
     )
+
+
+def _gone(summary: Summary, data: DataSpec, names: Collection[str]) -> tuple[str, ...]:
+    """Return the hosts that have a part of a split data set, and are no longer in the cluster."""
+    among = summary.among.split() if data.split == "hosts" else ()
+    return tuple(host for host in among if host not in names)
 
 
 def rows(
@@ -120,13 +134,15 @@ def rows(
     hosts: Mapping[str, HostData],
     fractions: Mapping[str, float],
     settings: Mapping[str, Any] | None = None,
+    *,
+    names: Collection[str],
 ) -> tuple[DataRow, ...]:
     """Return all data sets: those of kit.yaml in its order, then others that hosts have.
 
     `fractions` says how far the stagings are that run now. `settings` are those with which the cluster was deployed;
-    {} if it is not, or None if they are not known.
+    {} if it is not, or None if they are not known. `names` are all hosts of the cluster.
     """
-    listed = [_row(spec, data, hosts, fractions, settings) for data in spec.data]
+    listed = [_row(spec, data, hosts, fractions, settings, names=names) for data in spec.data]
     known = {data.name for data in spec.data}
     others = sorted({one.name for host in hosts.values() for one in host.sets if _something(one)} - known)
     return (*listed, *(_unknown(name, hosts) for name in others))
@@ -138,6 +154,8 @@ def _row(
     hosts: Mapping[str, HostData],
     fractions: Mapping[str, float],
     settings: Mapping[str, Any] | None,
+    *,
+    names: Collection[str],
 ) -> DataRow:
     if data.mounted_by == "engine":
         return DataRow(
@@ -152,7 +170,7 @@ def _row(
         return _mounted(spec, data, hosts)
     host_sets = {name: one for name, host in hosts.items() if (one := has(host, spec.name, data)) is not None}
     whole = {name: one.summary for name, one in host_sets.items() if one.summary is not None}
-    lacks = lacking(hosts, spec.name, data)
+    lacks = lacking(hosts, spec.name, data, names)
     running = tuple(name for name, one in host_sets.items() if one.running)
     elsewhere = any(
         one.name == data.name and one.summary is not None and name not in whole
@@ -160,6 +178,7 @@ def _row(
         for one in host.sets
     )
     size = _size(tuple(whole.values()), data.split)
+    gone = _gone(next(iter(whole.values()), Summary()), data, names)
     state = _state(data, host_sets, whole, lacks, is_staging=data.name in fractions, elsewhere=elsewhere)
     return DataRow(
         name=data.name,
@@ -170,6 +189,7 @@ def _row(
         split=data.split,
         hosts=tuple(name for name in whole if name not in lacks),
         lacking=tuple(lacks) if state == "partly" else (),
+        gone=gone if state == "partly" else (),
         of=len(hosts),
         files=size.files,
         bytes=size.bytes,

@@ -11,6 +11,8 @@ from kit.model.staging import Failed
 # What to do, by the kind of the failure. {data} and {host} are replaced.
 _HINTS = {
     "source-missing": "check from: of {data} in kit.yaml",
+    "source-empty": "check from: of {data} in kit.yaml, and whether its disk is mounted; if it is empty on purpose: "
+    "kit data rm {data}",
     "source-refused": "check the keys or the login of the source: docs/data.md names where kit takes them from",
     "source-closed": "let the file and its folders be read where the source is: chmod",
     "source-lost": "what came is kept; when the source answers again: kit data stage {data}",

@@ -28,7 +28,7 @@ def refusal(word: str, text: str, data: str, host: str) -> KitError:
     if fault is not None:
         return StepError(f"{data} cannot be read: {fault.text}", hint=fault.hint, host=host)
     if word == "no-source":
-        path = text.rpartition("does not exist: ")[2].rstrip(".").splitlines()[0] if text else "its folder"
+        path = text.rpartition("does not exist: ")[2].splitlines()[0].rstrip(".") if text else "its folder"
         return StepError(f"{path} does not exist here", hint=f"check from: of {data} in kit.yaml", host=host)
     if word == "folder":
         return StepError(last, hint=f"dir: of {data} in kit.yaml names it; look at it: kit ssh {host}", host=host)

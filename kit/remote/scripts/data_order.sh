@@ -61,7 +61,12 @@ is_taken() {
       ;;
   esac
 }
-# Starts the container. Options differ where the source was changed, and the image after a deploy.
+# Succeeds if the stager that runs has this folder, and not one that kit.yaml named earlier.
+is_for_volume() {
+  docker inspect --format '{{range .HostConfig.Binds}}{{println .}}{{end}}' --type container "$container" 2>/dev/null |
+    grep -qxF -- "$volume"
+}
+# Starts the container. Options differ where the source or the folder was changed, and the image after a deploy.
 start() {
   # One that mounts keeps the image of an earlier deploy.
   digest=mount
@@ -69,13 +74,17 @@ start() {
     tries=$((tries + 1))
     look_at_stager
     [ -n "$image" ] || refuse engine
-    if [ "$how" != mount ]; then digest=$(printf '%s\n' "$image" "$@" | sha256sum | cut -c 1-32); fi
+    if [ "$how" != mount ]; then digest=$(printf '%s\n' "$image" "$volume" "$@" | sha256sum | cut -c 1-32); fi
     if [ -n "$pid" ]; then
       # One that mounts has more capabilities than a stager needs, and does not end by itself.
       if [ "$how" = start ] && [ "$options" = mount ]; then refuse mounted; fi
       if [ "$how" = mount ] && [ "$options" != mount ] && [ "$tries" -ge 60 ]; then refuse staging; fi
-      # A stager with other options ends by itself, unless it stages.
-      if [ "$tries" -ge 60 ] || [ "$options" = "$digest" ]; then return 0; fi
+      # A stager with other options ends by itself, unless it stages. One that stages elsewhere is of no use here.
+      if [ "$options" = "$digest" ]; then return 0; fi
+      if [ "$tries" -ge 60 ]; then
+        if ! is_for_volume; then refuse staging; fi
+        return 0
+      fi
       sleep 0.3
       continue
     fi

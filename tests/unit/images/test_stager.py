@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -262,6 +263,7 @@ def test_with_split_each_file_is_on_one_host_which_reads_it_itself(make_stagers:
     assert trees[0] | trees[1] | trees[2] == tree(stagers.source)
     assert order.answers[-1]["done"]["read"] == 12_000_000
     assert stagers.all[1].summary()["files"] == 4
+    assert stagers.all[1].summary()["among"] == "gpu1 gpu2 gpu3"
     again = stagers.staged(split="hosts")
     assert again.all("plan")[0]["new"] == 0
     assert [stager.tree() for stager in stagers.all] == trees
@@ -270,9 +272,38 @@ def test_with_split_each_file_is_on_one_host_which_reads_it_itself(make_stagers:
     smaller = [stager.tree() for stager in stagers.all[:2]]
     assert [len(one) for one in smaller] == [6, 6]
     assert smaller[0].items() >= trees[0].items()
+    assert [stager.summary()["among"] for stager in stagers.all[:2]] == ["gpu1 gpu2"] * 2
     # All on every host: what a host lacks comes from the others.
     assert stagers.staged(stagers.all[:2]).answers[-1]["done"]["read"] == 0
     assert all(stager.tree() == tree(stagers.source) for stager in stagers.all[:2])
+
+
+def test_a_folder_without_files_removes_nothing(make_stagers: MakeStagers) -> None:
+    """Its disk may not be mounted. A run may be reading what is staged."""
+    stagers = make_stagers(2)
+    fill(stagers.source, 5, 1000)
+    before = stagers.staged() and stagers.all[1].tree()
+    shutil.rmtree(stagers.source)
+    stagers.source.mkdir()
+    assert stagers.stage().end()["failed"] == {
+        "kind": "source-empty", "host": None,
+        "text": "./source has no files now, so nothing was removed from the hosts",
+    }  # fmt: skip
+    assert [stager.tree() for stager in stagers.all] == [before] * 2
+    # What was never there can be empty.
+    for stager in stagers.all:
+        shutil.rmtree(stager.folder)
+        stager.files.mkdir(parents=True)
+    assert stagers.staged().answers[-1]["done"]["files"] == 0
+
+
+def test_hosts_that_keep_their_files_still_name_who_shares_them(make_stagers: MakeStagers) -> None:
+    stagers = make_stagers(2)
+    (stagers.source / "only").write_bytes(b"only")
+    stagers.staged(stagers.all[:1], split="hosts")
+    stagers.staged(split="hosts")
+    assert stagers.all[0].tree() == tree(stagers.source)
+    assert [stager.summary()["among"] for stager in stagers.all] == ["gpu1 gpu2"] * 2
 
 
 def test_stop_keeps_what_came(make_stagers: MakeStagers) -> None:

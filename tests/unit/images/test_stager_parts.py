@@ -116,6 +116,11 @@ def test_equal_files_are_spread_by_number_also_where_they_are_empty() -> None:
     assert sorted(plan.split(entries(*[0] * 8), 4, [0] * 8)) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+def test_a_summary_names_no_more_hosts_than_it_has_room_for() -> None:
+    assert plan.among(["gpu2", "gpu1"]) == "gpu1 gpu2"
+    assert plan.among("h" for _ in range(plan.MOST_NAMES)) == ""
+
+
 # Room.
 
 

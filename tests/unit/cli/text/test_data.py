@@ -39,6 +39,20 @@ def test_a_staging() -> None:
     )
 
 
+def test_a_split_of_which_a_host_has_left() -> None:
+    row = replace(ROW, split="hosts", state="partly", hosts=(), lacking=("gpu1", "gpu2"), gone=("gpu3",))
+    *_, last = text.listing(DataListing(cluster="lab", sets=(row,))).splitlines()
+    assert last == (
+        "images: a part of it is on gpu3, which is no longer in the cluster; "
+        "share its files again: kit data stage images"
+    )
+    # A host has named them.
+    odd = replace(row, gone=tuple(f"\x1b[2J{number}" for number in range(9)))
+    *_, last = text.listing(DataListing(cluster="lab", sets=(odd,))).splitlines()
+    assert last.isprintable()
+    assert len(last) < 200
+
+
 def test_nothing_to_do() -> None:
     none = replace(RESULT, new=0, read=0)
     assert text.staged(none) == "images: nothing to do: gpu[1-3] have all 1000 files, 1.00 GB."

@@ -14,7 +14,7 @@ from kit.model.datasets import HostData, HostSet
 from kit.model.spec import ClusterSpec
 from kit.model.staging import Summary
 from kit.plan.cluster.drift import deployed_settings
-from kit.plan.data.choose import is_current, rows, unmounted
+from kit.plan.data.choose import is_current, lacking, rows, unmounted
 from tests.fuse import fuse
 
 
@@ -68,7 +68,7 @@ def test_a_host_that_has_mounted_something_else_lacks_the_store(source: str, wri
     data = store("s3://bucket/a new")
     hosts = {"gpu1": mounted("s3://bucket/a new"), "gpu2": mounted(source, write=write)}
     assert unmounted(hosts, "lab", data) == (() if current else ("gpu2",))
-    (row,) = rows(ClusterSpec(name="lab", data=(data,)), hosts, {})
+    (row,) = rows(ClusterSpec(name="lab", data=(data,)), hosts, {}, names=hosts)
     assert (row.state, row.hosts) == (("mounted", ("gpu1", "gpu2")) if current else ("changed", ("gpu1",)))
 
 
@@ -80,8 +80,8 @@ def test_the_name_of_a_mount_is_cut_where_the_mounter_cuts_it() -> None:
 
 def test_a_store_that_some_hosts_lack() -> None:
     spec = ClusterSpec(name="lab", data=(store("s3://bucket/new"),))
-    (partly,) = rows(spec, {"gpu1": mounted("s3://bucket/new"), "gpu2": HostData()}, {})
-    (nowhere,) = rows(spec, {"gpu1": HostData()}, {})
+    (partly,) = rows(spec, {"gpu1": mounted("s3://bucket/new"), "gpu2": HostData()}, {}, names=("gpu1", "gpu2"))
+    (nowhere,) = rows(spec, {"gpu1": HostData()}, {}, names=("gpu1",))
     assert (partly.state, partly.lacking, nowhere.state) == ("partly", ("gpu2",), "not mounted")
 
 
@@ -102,10 +102,49 @@ def test_a_file_server_is_mounted_where_the_cluster_was_deployed_with_it() -> No
     )
 
     def state(settings: Mapping[str, Any] | None) -> str:
-        (row,) = rows(after, {"gpu1": HostData()}, {}, settings)
+        (row,) = rows(after, {"gpu1": HostData()}, {}, settings, names=("gpu1",))
         return row.state
 
     assert state(deployed_settings(after)) == "mounted"
     assert state(deployed_settings(before)) == "not deployed"
     assert state({}) == "not deployed"
     assert state(None) == "not known"
+
+
+SHARED = DataSpec(
+    name="shards",
+    source=DataSource(kind="store", text="s3://bucket/shards"),
+    to="/data/shards",
+    split="hosts",
+)
+
+
+def part(among: str) -> HostData:
+    summary = Summary(
+        name="shards", source="s3://bucket/shards", stage="disk", split="hosts", id="1", files=4, among=among
+    )
+    return HostData(sets=(HostSet(folder="/opt/kit/.data/lab/shards", summary=summary),))
+
+
+@pytest.mark.parametrize(
+    ("among", "names", "state", "lacks"),
+    [
+        (["gpu1 gpu2", "gpu1 gpu2"], ["gpu1", "gpu2"], "staged", ()),
+        # gpu3 is down, and has its part.
+        (["gpu1 gpu2 gpu3", "gpu1 gpu2 gpu3"], ["gpu1", "gpu2", "gpu3"], "staged", ()),
+        # gpu3 is no longer in the hosts file, and nobody else has its files.
+        (["gpu1 gpu2 gpu3", "gpu1 gpu2 gpu3"], ["gpu1", "gpu2"], "partly", ("gpu1", "gpu2")),
+        # gpu2 was down while gpu1 got all files. What it has would be read twice.
+        (["gpu1", "gpu1 gpu2"], ["gpu1", "gpu2"], "partly", ("gpu2",)),
+        # The stager of an earlier kit names no hosts.
+        (["", ""], ["gpu1", "gpu2"], "staged", ()),
+    ],
+)
+def test_the_parts_of_a_split_belong_to_the_hosts_that_share_it(
+    among: list[str], names: list[str], state: str, lacks: tuple[str, ...]
+) -> None:
+    hosts = {name: part(one) for name, one in zip(("gpu1", "gpu2"), among, strict=True)}
+    assert lacking(hosts, "lab", SHARED, names) == lacks
+    (row,) = rows(ClusterSpec(name="lab", data=(SHARED,)), hosts, {}, names=names)
+    assert (row.state, row.lacking) == (state, lacks)
+    assert row.gone == (("gpu3",) if "gpu3" not in names and "gpu3" in among[0] else ())

@@ -37,6 +37,13 @@ def test_an_engine_that_starts_no_stager(text: str, message: str, hint: str) -> 
     assert (error.message, error.hint, error.host) == (message, hint, "gpu2")
 
 
+@pytest.mark.parametrize("end", ["", HELP, ".\nSee 'docker run --help'."])
+def test_a_folder_of_a_host_that_is_missing_is_named_without_the_words_of_docker(end: str) -> None:
+    text = 'docker: Error response from daemon: invalid mount config for type "bind": bind source path does not exist: '
+    error = refusal("no-source", f"{text}/srv/words{end}", "words", "gpu2")
+    assert (error.message, error.hint) == ("/srv/words does not exist here", "check from: of words in kit.yaml")
+
+
 @pytest.mark.parametrize(
     ("word", "message", "hint"),
     [

@@ -27,6 +27,15 @@ def test_what_rclone_has_mounted() -> None:
         parse(f"set {COPY}\nmounted\nend\n", "lab")
 
 
+def test_a_host_cannot_name_hosts_without_end() -> None:
+    """kit folds their numbers, and Python refuses to read one of 5,000 digits."""
+    (one,) = parse(f'set {COPY}\nstaged {{"among": "gpu1 gpu2"}}\nend\n', "lab").sets
+    assert one.summary is not None
+    assert one.summary.among == "gpu1 gpu2"
+    with pytest.raises(OddAnswer, match="a name is too long"):
+        parse(f'set {COPY}\nstaged {{"among": "gpu1 gpu{"2" * 5000}"}}\nend\n', "lab")
+
+
 @pytest.mark.parametrize("word", ["", "-1", "1e9", "99999999999999"])
 def test_the_time_of_a_host(word: str) -> None:
     assert parse("now 1795000000\nend\n", "lab").now == 1_795_000_000

@@ -236,6 +236,35 @@ def test_an_order_to_mount_reaches_the_mounter_that_runs(bin_folder: Path, tmp_p
     assert not [call for call in calls.read_text().splitlines() if call.startswith("run")]
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_order_never_reaches_a_stager_of_another_folder(bin_folder: Path, tmp_path: Path, moved: bool) -> None:
+    """After a deploy with another dir: or stage:, one may still stage where the data set was before."""
+    folder = tmp_path / ("nvme" if moved else "data") / "lab" / "web"
+    binds = f"inspect*HostConfig.Binds*) echo {folder}:/data"
+    calls = docker(
+        bin_folder, TAKES, "ps*label=kit.cluster=*) echo n1", binds, listed=10**6, options="0123456789abcdef"
+    )
+    done = order(bin_folder, tmp_path, "start")
+    if moved:
+        assert (done.returncode, done.stdout, done.stderr) == (1, "kit-data refused staging\n", "")
+    else:
+        # Only its image differs.
+        assert done.stdout.splitlines()[:2] == ["kit-data hello {}", "kit-data go"]
+    assert not [call for call in calls.read_text().splitlines() if call.startswith("run")]
+
+
+def test_a_stager_that_has_nothing_to_do_makes_way_for_one_of_another_folder(bin_folder: Path, tmp_path: Path) -> None:
+    def options(data: Path) -> str:
+        (bin_folder.parent / "calls").unlink(missing_ok=True)
+        calls = engine(bin_folder, "", listed=0)
+        order(bin_folder, data, "start")
+        (started,) = [call for call in calls.read_text().splitlines() if call.startswith("run")]
+        return started.partition("kit.data.options=")[2].split()[0]
+
+    (tmp_path / "nvme").mkdir()
+    assert options(tmp_path) == options(tmp_path) != options(tmp_path / "nvme")
+
+
 def test_an_order_to_stage_is_refused_while_a_mounter_runs(bin_folder: Path, tmp_path: Path) -> None:
     calls = engine(bin_folder, "mount", listed=10**6)
     done = order(bin_folder, tmp_path, "start")
