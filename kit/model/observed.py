@@ -53,8 +53,9 @@ class GpuEngine(Struct, frozen=True, kw_only=True):
 
     `hook` is the path of nvidia-container-runtime-hook on dockerd's PATH, and `hook_newer` whether it changed after
     dockerd started. `runtime` is the path of nvidia-container-runtime there. `snap`: dockerd is a snap. `cdi_enabled`:
-    the engine reads CDI files. `cdi` has the names of its CDI devices of the kind nvidia.com/gpu, and `cdi_driver` the
-    version of the driver whose files they mount. `runtimes` maps the name of an engine's runtime to its program.
+    the engine reads CDI files. `cdi` has the names of its CDI devices of the kind nvidia.com/gpu. The device `all` is
+    from a file in `cdi_folder`, which mounts the libraries of the driver `cdi_driver`. `runtimes` maps the name of an
+    engine's runtime to its program.
     """
 
     hook: str = ""
@@ -64,6 +65,7 @@ class GpuEngine(Struct, frozen=True, kw_only=True):
     cdi_enabled: bool = False
     cdi: tuple[str, ...] = ()
     cdi_driver: str = ""
+    cdi_folder: str = ""
     runtimes: Mapping[str, str] = field(default_factory=dict)
     default_runtime: str = ""
     cgroup_driver: str = ""

@@ -25,7 +25,6 @@ _INSTALL = (
 )
 # How many processes kit ps names on a host.
 _MOST_PROCESSES = 4
-_GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 # The programs of NVIDIA's toolkit that can be a runtime of the engine.
 _RUNTIMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
 
@@ -173,7 +172,7 @@ def _problem(facts: HostFacts) -> StepError:
             f"restart the engine: {RESTART}",
         )
     if engine.cdi_enabled and engine.cdi:
-        return _error(facts, _stale(engine, facts), f"write the CDI file again: {_GENERATE}")
+        return _error(facts, _stale(engine, facts), f"write the CDI file again: {generate(engine)}")
     if engine.toolkit_base_only:
         return _error(
             facts,
@@ -195,6 +194,11 @@ def _snap(facts: HostFacts) -> StepError:
 
 def _missing(facts: HostFacts) -> StepError:
     return _error(facts, "the engine cannot give them to containers without NVIDIA's toolkit", _INSTALL + RESTART)
+
+
+def generate(engine: GpuEngine) -> str:
+    """Return the command that writes the CDI file again, in the folder from which the engine takes it."""
+    return f"sudo nvidia-ctk cdi generate --output={engine.cdi_folder or '/etc/cdi'}/nvidia.yaml"
 
 
 def _stale(engine: GpuEngine, facts: HostFacts) -> str:

@@ -68,6 +68,8 @@ def test_the_driver_of_compose(engine: GpuEngine, driver: str) -> None:
         (replace(BASE, snap=True), "is a snap", "Docker's packages"),
         (replace(CDI, cdi=("0", "all")), "CDI devices are 0, all, and not all", "nvidia-ctk cdi generate"),
         (replace(CDI, cdi_driver="470.57.02"), "for the driver 470.57.02, and the host has 535.104.05", "cdi generate"),
+        # The engine would still take the file of the later folder.
+        (replace(CDI, cdi=("0", "all"), cdi_folder="/run/cdi"), "and not all", "--output=/run/cdi/nvidia.yaml"),
         # A foreign vendor's CDI device is no GPU of NVIDIA: it is not among these.
         (GpuEngine(cdi_enabled=True, cdi=()), "without NVIDIA's toolkit", "install"),
     ],
