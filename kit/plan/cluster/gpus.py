@@ -6,11 +6,12 @@ the driver `cdi` if it reads CDI files. Swarm knows neither: there the default r
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 from kit.errors import StepError
-from kit.model.observed import GpuEngine, HostFacts
+from kit.model.observed import Gpu, GpuEngine, HostFacts
 from kit.model.plan import VerifyGpus
 from kit.model.pretended import marked
 from kit.model.spec import ClusterSpec
@@ -23,6 +24,8 @@ _INSTALL = (
     "install it: kit setup --only toolkit (Debian and Ubuntu); elsewhere, install nvidia-container-toolkit "
     "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html), then: "
 )
+# A GPU or a MIG device in a CDI file of nvidia-ctk: 0, 0:1 or its UUID.
+_CDI_FORM = re.compile(r"[0-9]+(?::[0-9]+)?|(?:GPU|MIG)-.+")
 # How many processes kit ps names on a host.
 _MOST_PROCESSES = 4
 # The programs of NVIDIA's toolkit that can be a runtime of the engine.
@@ -150,9 +153,34 @@ def _cdi_covers(facts: HostFacts) -> bool:
         return False
     if engine.cdi_driver and facts.driver and engine.cdi_driver != facts.driver:
         return False
-    # A MIG device is 0:1. A file that somebody wrote by hand may have only the device `all`.
-    devices = {name.partition(":")[0] for name in engine.cdi} - {"all"}
-    return not devices or all(gpu.uuid in devices or str(gpu.index) in devices for gpu in facts.gpus)
+    # A file that somebody wrote by hand may have only the device `all`.
+    devices = set(engine.cdi) - {"all"}
+    forms = [form for gpu in facts.gpus for form in _cdi_forms(gpu, devices)]
+    return not devices or (all(devices.intersection(form) for form in forms) and not _gone(facts))
+
+
+def _cdi_forms(gpu: Gpu, devices: Iterable[str]) -> list[set[str]]:
+    """Return the CDI names of a GPU, or of each of its MIG devices, of which the file must have one.
+
+    After MIG devices were made again, their numbers may be the same, and their UUIDs are not.
+    """
+    if gpu.mig is None:
+        return [{str(gpu.index), gpu.uuid}]
+    if any(name.startswith("MIG-") for name in devices):
+        return [{uuid} for uuid in gpu.mig]
+    return [{f"{gpu.index}:{number}", uuid} for number, uuid in enumerate(gpu.mig)]
+
+
+def _gone(facts: HostFacts) -> tuple[str, ...]:
+    """Return the CDI devices that the host no longer has: a container that gets `all` does not start then.
+
+    While nvidia-smi complains, a GPU that it does not list may still have its device node.
+    """
+    if facts.gpu_fault or any(gpu.index < 0 for gpu in facts.gpus):
+        return ()
+    whole = {name for gpu in facts.gpus for name in (str(gpu.index), gpu.uuid)}
+    parts = {name for gpu in facts.gpus for form in _cdi_forms(gpu, ()) for name in form}
+    return tuple(name for name in facts.gpu_engine.cdi if _CDI_FORM.fullmatch(name) and name not in whole | parts)
 
 
 def _has_node(facts: HostFacts) -> bool:
@@ -204,6 +232,8 @@ def generate(engine: GpuEngine) -> str:
 def _stale(engine: GpuEngine, facts: HostFacts) -> str:
     if engine.cdi_driver and facts.driver and engine.cdi_driver != facts.driver:
         return f"the engine's CDI file is for the driver {engine.cdi_driver}, and the host has {facts.driver}"
+    if gone := _gone(facts):
+        return f"the engine's CDI file has devices that the host no longer has: {', '.join(gone)}"
     return f"the engine's CDI devices are {', '.join(engine.cdi)}, and not all of them"
 
 
