@@ -137,10 +137,10 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     has a list of cordoned hosts. `absent` has the requested folders that do not exist, and `plugins` the names of those
     that hold a plugin out of an image. `python` is the version of python3, if it is installed. `slow`: its engine
     did not answer in time. `driver` is the version of NVIDIA's driver, or "". `gpu_fault` is the first complaint of
-    nvidia-smi, or "". `gpu_processes` is None if kit did not ask. `node_gpus` has the UUIDs that the cluster's node
-    sees, or is None if no node runs or kit cannot know. `node_gpu_fault` is what nvidia-smi prints there if it sees
-    none. `leases` are those of the cluster's runs, on the head if kit asked. `images` maps each requested tag that
-    the host has to its ID, and `image_id` is the first. `rdma_devices` has the names of the files in
+    nvidia-smi, or "". `gpu_processes` is None if kit did not ask. `node_gpus` has the UUIDs of the GPUs and MIG devices
+    that the cluster's node sees, or is None if no node runs or kit cannot know. `node_gpu_fault` is what nvidia-smi
+    prints there if it sees none. `leases` are those of the cluster's runs, on the head if kit asked. `images` maps each
+    requested tag that the host has to its ID, and `image_id` is the first. `rdma_devices` has the names of the files in
     /dev/infiniband.
     """
 

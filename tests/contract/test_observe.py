@@ -376,7 +376,16 @@ def test_processes_on_the_gpus(vm: ShortMachine) -> None:
 @pytest.mark.parametrize(
     ("inside", "expected"),
     [
-        ("echo GPU-5c3b; echo GPU-77aa", ({"GPU-5c3b", "GPU-77aa"}, "")),
+        (
+            "echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c3b)'; echo 'GPU 1: Tesla T4 (UUID: GPU-77aa)'",
+            ({"GPU-5c3b", "GPU-77aa"}, ""),
+        ),
+        # Since and before driver 470.
+        (
+            "echo 'GPU 0: A100 (UUID: GPU-5c3b)'; echo '  MIG 1g.5gb     Device  0: (UUID: MIG-c7e5)'; "
+            "echo '  MIG 3g.20gb    Device  1: (UUID: MIG-GPU-5c3b/2/0)'",
+            ({"GPU-5c3b", "MIG-c7e5", "MIG-GPU-5c3b/2/0"}, ""),
+        ),
         (
             "echo Failed to initialize NVML: Unknown Error; exit 255",
             (set(), "Failed to initialize NVML: Unknown Error"),

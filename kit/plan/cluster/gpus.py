@@ -85,7 +85,7 @@ def lost(facts: HostFacts, env: Mapping[str, str]) -> str:
     """Return what a running node lacks of its host's GPUs, or "". `env` may choose other GPUs for all nodes."""
     if facts.node_gpus is None or not facts.gpus or "NVIDIA_VISIBLE_DEVICES" in env:
         return ""
-    text = unseen([gpu.uuid for gpu in facts.gpus], facts.node_gpus, facts.node_gpu_fault)
+    text = unseen(usable(facts), facts.node_gpus, facts.node_gpu_fault)
     return marked(text, models_of(facts))
 
 
@@ -101,6 +101,14 @@ def unseen(host: Sequence[str], node: Container[str], fault: str) -> str:
 def models_of(facts: HostFacts) -> tuple[str, ...]:
     """Return the names of the host's GPUs, each once."""
     return tuple(dict.fromkeys(gpu.name for gpu in facts.gpus))
+
+
+def usable(facts: HostFacts) -> tuple[str, ...]:
+    """Return the UUIDs of what the host's ranks can use: its GPUs, and with MIG the MIG devices of a GPU.
+
+    A GPU that has MIG on and no MIG device counts as itself.
+    """
+    return tuple(uuid for gpu in facts.gpus for uuid in gpu.mig or (gpu.uuid,))
 
 
 def gpus_of(facts: HostFacts, among: Container[str] | None = None) -> int:
@@ -140,7 +148,7 @@ def verify_gpus(spec: ClusterSpec, facts: HostFacts) -> VerifyGpus | None:
         return None
     return VerifyGpus(
         cluster=spec.name,
-        gpus=tuple(gpu.uuid for gpu in facts.gpus),
+        gpus=usable(facts),
         models=models_of(facts),
         why="ranks need all of them",
     )

@@ -161,6 +161,27 @@ def test_what_prevents_swarm(engine: GpuEngine, cause: str) -> None:
     assert cause in problem.message
 
 
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        ({"GPU-0", "MIG-a", "MIG-b", "GPU-1"}, ""),
+        # The node is older than the MIG devices, or than the second one.
+        ({"GPU-0", "GPU-1"}, "the node sees 1 of the host's 3 GPUs: MIG-a, MIG-b are missing"),
+        ({"GPU-0", "MIG-a", "GPU-1"}, "the node sees 2 of the host's 3 GPUs: MIG-b is missing"),
+    ],
+)
+def test_a_node_that_does_not_see_the_mig_devices_lost_them(seen: set[str], text: str) -> None:
+    split, other = gpus(2)
+    observed = host(GPU_ENGINE, gpus=(replace(split, mig=("MIG-a", "MIG-b")), other), node_gpus=frozenset(seen))
+    assert lost(observed, {}) == text
+    step = verify_gpus(ClusterSpec(name="lab"), observed)
+    assert step is not None
+    assert step.gpus == ("MIG-a", "MIG-b", "GPU-1")
+    # It has no device that a node could see.
+    bare = replace(observed, gpus=(replace(split, mig=()), other))
+    assert lost(bare, {}) == ""
+
+
 def test_each_text_about_pretended_gpus_says_so_once() -> None:
     lab = tuple(replace(gpu, name="NVIDIA H200 (PRETENDED)") for gpu in gpus(2))
     observed = host(
