@@ -15,6 +15,7 @@ from kit.model.observed import Gpu, GpuEngine, HostFacts
 from kit.model.plan import VerifyGpus
 from kit.model.pretended import marked
 from kit.model.spec import ClusterSpec
+from kit.model.text import fold
 
 # A driver of Compose's devices. `runtime`: the engine's default runtime adds the GPUs. "": the host has no GPU.
 Driver = Literal["", "cdi", "nvidia"]
@@ -26,6 +27,8 @@ _INSTALL = (
 )
 # A GPU or a MIG device in a CDI file of nvidia-ctk: 0, 0:1 or its UUID.
 _CDI_FORM = re.compile(r"[0-9]+(?::[0-9]+)?|(?:GPU|MIG)-.+")
+# How many ranges and single GPUs a note names.
+_MOST_GPUS = 8
 # How many processes kit ps names on a host.
 _MOST_PROCESSES = 4
 # The programs of NVIDIA's toolkit that can be a runtime of the engine.
@@ -128,6 +131,15 @@ def too_few(facts: HostFacts) -> str:
     return marked(text, models_of(facts))
 
 
+def unsplit(facts: HostFacts) -> str:
+    """Return the note about GPUs that have MIG on and no MIG device, or "". A restart of the host removes them."""
+    bare = [f"GPU {gpu.index}" for gpu in facts.gpus if gpu.mig == ()]
+    if not bare:
+        return ""
+    text = f"MIG is on without a MIG device, so no rank can use {fold(bare, most=_MOST_GPUS)}"
+    return marked(text, models_of(facts))
+
+
 def notes(facts: HostFacts, spec: ClusterSpec) -> tuple[str, ...]:
     """Return what is wrong with a host's GPUs, for kit ps."""
     lacks = lost(facts, spec.env)
@@ -138,7 +150,8 @@ def notes(facts: HostFacts, spec: ClusterSpec) -> tuple[str, ...]:
         if process.cluster != spec.name
     ]
     fault = f"nvidia-smi prints: {facts.gpu_fault}" if facts.gpu_fault else ""
-    texts = [f"{lacks}; run: kit deploy" if lacks else "", fault, too_few(facts), *others[:_MOST_PROCESSES]]
+    bare = unsplit(facts)
+    texts = [f"{lacks}; run: kit deploy" if lacks else "", fault, bare, too_few(facts), *others[:_MOST_PROCESSES]]
     return tuple(marked(text, models_of(facts)) for text in texts if text)
 
 

@@ -11,7 +11,7 @@ from kit.model.host import Host
 from kit.model.observed import Container, GpuEngine, GpuProcess
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
-from kit.plan.cluster.gpus import compose_driver, file_driver, lost, notes, swarm_driver, too_few, verify_gpus
+from kit.plan.cluster.gpus import compose_driver, file_driver, lost, notes, swarm_driver, too_few, unsplit, verify_gpus
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 
 BASE = replace(GPU_ENGINE, hook="")
@@ -180,6 +180,9 @@ def test_a_node_that_does_not_see_the_mig_devices_lost_them(seen: set[str], text
     # It has no device that a node could see.
     bare = replace(observed, gpus=(replace(split, mig=()), other))
     assert lost(bare, {}) == ""
+    assert notes(bare, ClusterSpec(name="lab")) == ("MIG is on without a MIG device, so no rank can use GPU 0",)
+    assert unsplit(replace(bare, gpus=tuple(replace(gpu, mig=()) for gpu in gpus(2)))).endswith("GPU [0-1]")
+    assert unsplit(observed) == ""
 
 
 def test_each_text_about_pretended_gpus_says_so_once() -> None:

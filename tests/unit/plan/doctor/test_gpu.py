@@ -289,9 +289,17 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (
         gpu_mode,
         smi("<current_mig>Disabled", "<current_mig>Enabled", 1),
-        ["GPU 0: MIG will be off after a reset", "GPU 0: MIG is on, usual off"],
+        [
+            "GPU 0: MIG will be off after a reset",
+            "GPU 0: MIG is on without a MIG device, so no program can compute",
+            "GPU 0: MIG is on, usual off",
+        ],
     ),
-    (gpu_mode, smi(MIG, MIG.replace("Disabled", "Enabled")), ["GPU [0-1]: MIG is on, usual off"]),
+    (
+        gpu_mode,
+        smi(MIG, MIG.replace("Disabled", "Enabled")),
+        ["GPU [0-1]: MIG is on without a MIG device, so no program can compute", "GPU [0-1]: MIG is on, usual off"],
+    ),
     (gpu_peermem, {"links": {PEERMEM: None}}, ["the module nvidia_peermem is not loaded"]),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": OPEN}}, []),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": None}}, []),
