@@ -26,6 +26,8 @@ IDLE, BUSY, UNKNOWN = [0, 4.9], [1, 5.0], [1, None]
         ([IDLE, BUSY], [1], False),
         ([IDLE, UNKNOWN], None, False),
         ([IDLE, UNKNOWN], [0], True),
+        # On a host with MIG on GPU 0 alone, number 1 is a MIG device, and GPU 1 is that of another run.
+        ([[0, None], [1, 0.0]], [1], False),
         # A GPU that fell off the bus, and a host without GPUs or without an answer.
         ([IDLE], [0, 1], False),
         ([], None, False),
@@ -39,7 +41,7 @@ def test_all_of_the_runs_gpus_must_be_known_to_do_nothing(
     assert idle.is_idle(seen, numbers) is expected
 
 
-@pytest.mark.parametrize("answer", [None, 3, "x", [3], [[0]], [[0, "5"]], {"0": 5}, [[0, 1.0, 2]]])
+@pytest.mark.parametrize("answer", [None, 3, "x", [3], [[0]], [[0, "5"]], [["0", None]], {"0": 5}, [[0, 1.0, 2]]])
 def test_what_is_no_answer(answer: object) -> None:
     assert idle.seen(answer) is None
     assert idle.seen([[0, 1.0], [1, None]]) == [[0, 1.0], [1, None]]
