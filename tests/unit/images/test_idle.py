@@ -147,7 +147,11 @@ def test_a_run_with_a_gpu_that_works_goes_on(gpus: Head) -> None:
     until((gpus.folder / "looked").exists)
     # An idle run beside it, on the same GPUs by the same limit, has its end meanwhile.
     env = {"KIT_HELD_SLOTS": "gpu1=1"}
-    other, _ = gpus.ranks(1, "sleep 600", places=[place("gpu1", 1, 1)], policy={"idle_gpu": 0.3}, env=env)
-    assert other.story().code == 124
+    # The GPU of its slot has another number.
+    other, _ = gpus.ranks(1, "sleep 600", places=[place("gpu1", 1, 2)], policy={"idle_gpu": 0.3}, env=env)
+    story = other.story()
+    assert story.code == 124
+    used = story.ending["metrics"]["hosts"]["gpu1"]
+    assert (used["gpus"], used["gpu_mean"]) == (1, 0.0)
     gate.touch()
     assert door.story().code == 0
