@@ -53,8 +53,9 @@ class GpuEngine(Struct, frozen=True, kw_only=True):
 
     `hook` is the path of nvidia-container-runtime-hook on dockerd's PATH, and `hook_newer` whether it changed after
     dockerd started. `runtime` is the path of nvidia-container-runtime there. `snap`: dockerd is a snap. `cdi_enabled`:
-    the engine reads CDI files. `cdi` has the names of its CDI devices of the kind nvidia.com/gpu, and `cdi_driver` the
-    version of the driver whose files they mount. `runtimes` maps the name of an engine's runtime to its program.
+    the engine reads CDI files. `cdi` has the names of its CDI devices of the kind nvidia.com/gpu. The device `all` is
+    from a file in `cdi_folder`, which mounts the libraries of the driver `cdi_driver`. `runtimes` maps the name of an
+    engine's runtime to its program.
     """
 
     hook: str = ""
@@ -64,6 +65,7 @@ class GpuEngine(Struct, frozen=True, kw_only=True):
     cdi_enabled: bool = False
     cdi: tuple[str, ...] = ()
     cdi_driver: str = ""
+    cdi_folder: str = ""
     runtimes: Mapping[str, str] = field(default_factory=dict)
     default_runtime: str = ""
     cgroup_driver: str = ""
@@ -136,10 +138,10 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     that hold a plugin out of an image. `python` is the version of python3, if it is installed. `slow`: its engine did
     not answer in time. `podman`: Podman answers in place of Docker, and `engine` is "". `driver` is the version of
     NVIDIA's driver, or "". `gpu_fault` is the first complaint of nvidia-smi, or "". `gpu_processes` is None if kit did
-    not ask. `node_gpus` has the UUIDs that the cluster's node sees, or is None if no node runs or kit cannot know.
-    `node_gpu_fault` is what nvidia-smi prints there if it sees none. `leases` are those of the cluster's runs, on the
-    head if kit asked. `images` maps each requested tag that the host has to its ID, and `image_id` is the first.
-    `rdma_devices` has the names of the files in /dev/infiniband.
+    not ask. `node_gpus` has the UUIDs of the GPUs and MIG devices that the cluster's node sees, or is None if no node
+    runs or kit cannot know. `node_gpu_fault` is what nvidia-smi prints there if it sees none. `leases` are those of the
+    cluster's runs, on the head if kit asked. `images` maps each requested tag that the host has to its ID, and
+    `image_id` is the first. `rdma_devices` has the names of the files in /dev/infiniband.
     """
 
     host: Host

@@ -194,7 +194,7 @@ class WaitSshd(Step, frozen=True, kw_only=True):
 
 
 class VerifyGpus(Step, frozen=True, kw_only=True):
-    """Compare the GPUs that the node sees with those of its host, by UUID. `models` are the names of these GPUs."""
+    """Compare what the node sees with the GPUs and MIG devices of its host, by UUID. `models` are the GPUs' names."""
 
     cluster: str
     gpus: tuple[str, ...]

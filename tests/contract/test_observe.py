@@ -294,6 +294,13 @@ def test_both_ways_report_the_same_of_gpus(vm: ShortMachine) -> None:
     (folder / "other.json").write_text(
         '{"cdiVersion":"0.5.0","kind":"example.com/nvidia.com/gpu","devices":[{"name":"9"}]}'
     )
+    # WSL's library has no driver in its name.
+    wsl = Path(vm.root, "run/cdi")
+    wsl.mkdir(parents=True)
+    mount = "/usr/lib/wsl/drivers/nvdm.inf_amd64_1/libcuda.so.1.1"
+    (wsl / "nvidia.yaml").write_text(
+        f"containerEdits:\n  mounts:\n  - hostPath: {mount}\ndevices:\n- name: all\nkind: nvidia.com/gpu\n"
+    )
     with vm.dockerd("nvidia-container-runtime-hook", "nvidia-container-runtime"):
         done = vm.look("compose")
         by_python, by_client = vm.facts(), vm.by_client()
@@ -306,9 +313,9 @@ def test_both_ways_report_the_same_of_gpus(vm: ShortMachine) -> None:
     assert engine.hook == f"{sbin}/nvidia-container-runtime-hook"
     assert engine.runtime == f"{sbin}/nvidia-container-runtime"
     assert not engine.hook_newer
-    assert engine.cdi_driver == "535.104.05"
-    rows = [line for line in done.text.splitlines() if line.startswith("cdi ")]
-    assert rows == [f"cdi {vm.root}/etc/cdi {name}" for name in ("0", "1:0", "all")]
+    rows = [line for line in done.text.splitlines() if line.startswith("cdi")]
+    of_etc = ("cdi_driver {} 535.104.05", "cdi_driver {} 535.104.05", "cdi {} 0", "cdi {} 1:0", "cdi {} all")
+    assert rows == [*(row.format(folder) for row in of_etc), f"cdi {wsl} all"]
     assert (by_python.gpus, by_python.driver, engine.hook) == (
         by_client.gpus,
         by_client.driver,
@@ -377,7 +384,16 @@ def test_processes_on_the_gpus(vm: ShortMachine) -> None:
 @pytest.mark.parametrize(
     ("inside", "expected"),
     [
-        ("echo GPU-5c3b; echo GPU-77aa", ({"GPU-5c3b", "GPU-77aa"}, "")),
+        (
+            "echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c3b)'; echo 'GPU 1: Tesla T4 (UUID: GPU-77aa)'",
+            ({"GPU-5c3b", "GPU-77aa"}, ""),
+        ),
+        # Since and before driver 470.
+        (
+            "echo 'GPU 0: A100 (UUID: GPU-5c3b)'; echo '  MIG 1g.5gb     Device  0: (UUID: MIG-c7e5)'; "
+            "echo '  MIG 3g.20gb    Device  1: (UUID: MIG-GPU-5c3b/2/0)'",
+            ({"GPU-5c3b", "MIG-c7e5", "MIG-GPU-5c3b/2/0"}, ""),
+        ),
         (
             "echo Failed to initialize NVML: Unknown Error; exit 255",
             (set(), "Failed to initialize NVML: Unknown Error"),

@@ -927,6 +927,15 @@ def test_a_lost_gpu_does_not_end_a_run(fleet: Fleet, reporter: Remembering) -> N
         deploy(fleet.context(reporter))
 
 
+def test_a_deploy_warns_of_mig_without_mig_devices(fleet: Fleet, reporter: Remembering) -> None:
+    on_gpus(fleet)
+    fleet["gpu4"].nvidia_smi = ["NVIDIA A100-SXM4-40GB, 40960, GPU-x, 2, 00000000:02:00.0, 580.65.06, Enabled, 8.0"]
+    deploy(fleet.context(reporter), dry_run=True)
+    (warning,) = reporter.warnings
+    assert warning.text == "gpu4: MIG is on without a MIG device, so no rank can use GPU 2"
+    assert "sudo nvidia-smi mig -i NUMBER -cgi PROFILE -C" in str(warning.hint)
+
+
 def test_ps_counts_gpus_and_names_programs_of_others(fleet: Fleet, reporter: Remembering) -> None:
     on_gpus(fleet)
     fleet["gpu4"].gpus = 1

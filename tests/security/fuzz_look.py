@@ -45,7 +45,8 @@ def look(containers: str) -> bytes:
         "gpus": "NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled, 8.0\n"
         "Tesla T4, [N/A], GPU-77aa\nGPU 0: A100 (UUID: GPU-5c3b)\n  MIG 1g.5gb  Device  0: (UUID: MIG-5c3b-1)",
         "gpu_engine": "program /usr/bin/dockerd\nstarted 1760000000\nhook /usr/bin/nvidia-container-runtime-hook\n"
-        "hook_changed 1760000009\nruntime /usr/bin/nvidia-container-runtime\ncdi /etc/cdi all\ncdi_driver 535.104.05",
+        "hook_changed 1760000009\nruntime /usr/bin/nvidia-container-runtime\ncdi /etc/cdi all\n"
+        "cdi_driver /etc/cdi 535.104.05",
         "gpu_node": "sees GPU-5c3b\nsays Failed to initialize NVML: Unknown Error",
         "engine": json.dumps(_INFO),
         "nodes": json.dumps(["n2", {"Labels": {"kit.lab": "node"}}, "vm2", {"State": "down", "Addr": "10.0.0.2"}]),

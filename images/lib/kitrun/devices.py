@@ -134,7 +134,7 @@ def held_numbers(text: str, node: str) -> "Optional[List[int]]":
 def devices(must: bool) -> "List[Device]":
     """Return the GPUs that this node sees, in nvidia-smi's order.
 
-    If nvidia-smi fails, return numbers, or with `must` raise NoDevicesError.
+    If nvidia-smi lists none, return numbers, or with `must` raise NoDevicesError if it failed.
     """
     text, error = ask("--query-gpu=%s,mig.mode.current" % FIELDS, "--format=csv,noheader")
     if "not a valid field" in error:
@@ -179,7 +179,10 @@ def ask(*words: str) -> "Tuple[str, str]":
 
 
 def answer_of(*words: str) -> "Tuple[str, str]":
-    """Return what this call of nvidia-smi prints, and '' or its first line if it fails."""
+    """Return what this call of nvidia-smi prints, and '' or its first line if it fails.
+
+    It also fails after a whole answer, for example with code 14 if a GPU's infoROM is corrupted.
+    """
     try:
         done = subprocess.run(
             ["timeout", str(PATIENCE_S), "nvidia-smi", *words],
@@ -193,8 +196,9 @@ def answer_of(*words: str) -> "Tuple[str, str]":
     text = done.stdout.decode("utf-8", "replace")
     if done.returncode in (0, 127):
         return ("", "") if done.returncode else (text, "")
-    late = "it did not end within %d s" % PATIENCE_S
-    return "", late if done.returncode == 124 else (text.strip().splitlines() or ["exit code %d" % done.returncode])[0]
+    if done.returncode == 124:
+        return "", "it did not end within %d s" % PATIENCE_S
+    return text, (text.strip().splitlines() or ["exit code %d" % done.returncode])[0]
 
 
 def held_devices(there: "Sequence[Device]", numbers: "Optional[Sequence[int]]") -> "List[Device]":

@@ -155,6 +155,9 @@ class ElasticAttempt(Attempt):
     def _places(self) -> List[Mapping[str, Any]]:
         return list((self.run.record or {}).get("places") or self.launch.places)
 
+    def _held(self) -> str:
+        return held_slots(self._places(), str(self.launch.env.get(devices.HELD, "")))
+
     def _hosts(self) -> Hosts:
         return usable(self._places(), line.cordons(self._root), self._away(), self._there)
 
@@ -166,7 +169,7 @@ class ElasticAttempt(Attempt):
             self._note_world(self._there)
         known = {node.name for node in self.nodes}
         places = self._places()
-        self._recorder.hold({place["node"]: place["slots"] for place in places})
+        self._recorder.hold(self._held())
         # kit-elastic is on the head, whatever ranks are there.
         self._dropped = frozenset(known).difference([place["node"] for place in places], [self.launch.head])
         for place in places:
@@ -221,8 +224,7 @@ class ElasticAttempt(Attempt):
                 self._formed = True
                 self._there = [host for host, _ in event["hosts"]]
                 self._note_world(self._there)
-                held = held_slots(self._places(), str(self.launch.env.get(devices.HELD, "")))
-                self._idle.look_at(self._there, held)
+                self._idle.look_at(self._there, self._held())
             elif event["event"] in ("over", "refused"):
                 self._over = event
 

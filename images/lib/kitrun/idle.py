@@ -43,7 +43,10 @@ class Look:
 def seen(answer: object) -> Seen:
     """Return what a node sent, or None if it has another form."""
     good = isinstance(answer, list) and all(
-        isinstance(gpu, list) and len(gpu) == 2 and (gpu[1] is None or isinstance(gpu[1], (int, float)))
+        isinstance(gpu, list)
+        and len(gpu) == 2
+        and isinstance(gpu[0], int)
+        and (gpu[1] is None or isinstance(gpu[1], (int, float)))
         for gpu in answer
     )
     return answer if good and isinstance(answer, list) else None
@@ -68,8 +71,12 @@ def after(state: State, nodes: Iterable[bool], now: float) -> State:
 def is_idle(gpus: Seen, numbers: Optional[Sequence[int]]) -> bool:
     """Return whether all GPUs of a run on one node do nothing. None as `numbers` means all GPUs of the node.
 
-    A GPU of which nobody knows whether it works, for example one in MIG mode, counts as one that works.
+    A GPU of which nobody knows whether it works, for example one in MIG mode, counts as one that works. So do those
+    behind it: the run's numbers count its MIG devices, and nvidia-smi's do not.
     """
+    unknown = [number for number, use in gpus or () if use is None]
+    if unknown and max(numbers or (0,)) > min(unknown):
+        return False
     mine = [use for number, use in gpus or () if numbers is None or number in numbers]
     return len(mine) >= max(1, len(numbers or ())) and all(use is not None and use < IDLE_USE for use in mine)
 

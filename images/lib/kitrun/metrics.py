@@ -134,9 +134,12 @@ class Total:
         # The GPUs whose use is known, by number.
         self._used: Set[int] = set()
 
-    def add(self, point: Point, gpus: Sequence[int]) -> None:
-        """Add a point. `gpus` are the numbers of the run's GPUs; if the host has none of them, all of its own count."""
-        mine = [gpu for gpu in point["gpus"] if gpu["index"] in gpus] or point["gpus"]
+    def add(self, point: Point, gpus: Optional[Sequence[int]]) -> None:
+        """Add a point. `gpus` are the numbers of the run's GPUs, or None for all.
+
+        If the host has none of them, all of its own count.
+        """
+        mine = [gpu for gpu in point["gpus"] if gpus is None or gpu["index"] in gpus] or point["gpus"]
         self._peak("memory", point["memory"])
         self._peak("host_memory", point["host_memory"])
         self._mean("cpu", point["cpu"])
@@ -184,11 +187,12 @@ class Total:
 
 
 class Recorder:
-    """Asks the nodes of a run for points, and keeps them. `gpus` has the numbers of the run's GPUs by node."""
+    """Asks the nodes of a run for points, and keeps them. `held` is KIT_HELD_SLOTS: the GPUs that it holds there."""
 
-    def __init__(self, path: str, gpus: Mapping[str, Sequence[int]], now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: str, held: str, now: Callable[[], float] = time.time) -> None:
         self._path, self._now = path, now
-        self._gpus = dict(gpus)
+        self._held = held
+        self._gpus: Dict[str, Optional[List[int]]] = {}
         self._totals: Dict[str, Total] = {}
         self._row: Dict[str, Point] = {}
         self._due = 0.0
@@ -197,9 +201,19 @@ class Recorder:
         self._step = 1
         self.readings = 0
 
-    def hold(self, gpus: Mapping[str, Sequence[int]]) -> None:
-        """Take the numbers of the run's GPUs on nodes that came, or came back with others."""
-        self._gpus.update(gpus)
+    def hold(self, held: str) -> None:
+        """Take KIT_HELD_SLOTS of the present nodes: some came, or came back with other GPUs."""
+        if held != self._held:
+            self._held, self._gpus = held, {}
+
+    def _gpus_of(self, name: str) -> Optional[List[int]]:
+        """Return the numbers of the run's GPUs on a node, or None for all."""
+        if name not in self._gpus:
+            # Imported only here: short runs never get here.
+            from kitrun import devices
+
+            self._gpus[name] = devices.held_numbers(self._held, name)
+        return self._gpus[name]
 
     def tick(self, clock: float, nodes: Sequence[Any], dropped: Container[str] = ()) -> None:
         """Take the points that came. Every 10 s, write them, and ask for others. `clock` is time.monotonic().
@@ -224,7 +238,7 @@ class Recorder:
         """Add a node's point. One that does not have the form of a point is left out."""
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             known = checked(point)
-            self._totals.setdefault(name, Total()).add(known, self._gpus.get(name, ()))
+            self._totals.setdefault(name, Total()).add(known, self._gpus_of(name))
             self._row[name] = known
             self.readings += 1
 

@@ -40,7 +40,7 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
             os.mkdir(folder)
     number = 0
     ports: Set[int] = set()
-    recorder = metrics.Recorder(run.path("metrics.jsonl"), {place["node"]: place["slots"] for place in launch.places})
+    recorder = metrics.Recorder(run.path("metrics.jsonl"), str(launch.env.get("KIT_HELD_SLOTS", "")))
     while True:
         number += 1
         kind = attempt_of(launch)

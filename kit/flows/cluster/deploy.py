@@ -27,7 +27,7 @@ from kit.plan.cluster import deploy as plans
 from kit.plan.cluster import plugin as plugins
 from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.foreign import foreign_problems
-from kit.plan.cluster.gpus import too_few
+from kit.plan.cluster.gpus import too_few, unsplit
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.supply import Image, differing
 from kit.plan.run.owners import active
@@ -227,7 +227,16 @@ def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
         for facts in observed
         if (note := too_few(facts))
     ]
-    for text, hint in [*([unused] if unused else []), *broken, *few]:
+    bare = [
+        (
+            f"{facts.host.name}: {note}",
+            "make MIG devices, which a restart of the host removes: sudo nvidia-smi mig -i NUMBER -cgi PROFILE -C; or "
+            "switch MIG off: sudo nvidia-smi -i NUMBER -mig 0; then: kit deploy",
+        )
+        for facts in observed
+        if (note := unsplit(facts))
+    ]
+    for text, hint in [*([unused] if unused else []), *broken, *bare, *few]:
         context.reporter.report(Warned(text=text, hint=hint))
 
 

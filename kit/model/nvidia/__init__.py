@@ -2,6 +2,4 @@
 
 scripts/gpu-check uses this on machines without kit's packages: Python 3.8 and its standard library. For that reason,
 values are dataclasses here, and not keyword-only. The text is untrusted: the parsers raise OddAnswer, and nothing else.
-
-No parser here has read a real GPU's output so far, but only texts that were composed from the documented formats.
 """

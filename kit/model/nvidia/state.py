@@ -18,6 +18,7 @@ from kit.model.nvidia.values import amount, check_size, known, line, name, progr
 # The largest real documents have about 400 elements a GPU, in 7 levels.
 MOST_ELEMENTS = 400_000
 MOST_DEPTH = 24
+_END = "</nvidia_smi_log>"
 # Nothing else in the document is longer than a line.
 _LONGEST_TEXT = 4096
 # Newer drivers say event, older ones throttle.
@@ -274,8 +275,9 @@ def _tree(text: str) -> _Element:
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler, parser.EntityDeclHandler = data, entity
     try:
-        # Complaints of the driver may precede the document.
-        parser.Parse(text[max(0, text.find("<?xml")) :].encode("utf-8", "replace"), True)
+        # Complaints of the driver may precede the document, and warnings follow it.
+        first, last = max(0, text.find("<?xml")), text.rfind(_END)
+        parser.Parse(text[first : last + len(_END) if last > first else None].encode("utf-8", "replace"), True)
     except expat.ExpatError as error:
         raise OddAnswer(f"it is not XML ({error})", text) from None
     return root.children[0]

@@ -6,14 +6,16 @@ the driver `cdi` if it reads CDI files. Swarm knows neither: there the default r
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 from kit.errors import StepError
-from kit.model.observed import GpuEngine, HostFacts
+from kit.model.observed import Gpu, GpuEngine, HostFacts
 from kit.model.plan import VerifyGpus
 from kit.model.pretended import marked
 from kit.model.spec import ClusterSpec
+from kit.model.text import fold
 
 # A driver of Compose's devices. `runtime`: the engine's default runtime adds the GPUs. "": the host has no GPU.
 Driver = Literal["", "cdi", "nvidia"]
@@ -23,9 +25,12 @@ _INSTALL = (
     "install it: kit setup --only toolkit (Debian and Ubuntu); elsewhere, install nvidia-container-toolkit "
     "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html), then: "
 )
+# A GPU or a MIG device in a CDI file of nvidia-ctk: 0, 0:1 or its UUID.
+_CDI_FORM = re.compile(r"[0-9]+(?::[0-9]+)?|(?:GPU|MIG)-.+")
+# How many ranges and single GPUs a note names.
+_MOST_GPUS = 8
 # How many processes kit ps names on a host.
 _MOST_PROCESSES = 4
-_GENERATE = "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 # The programs of NVIDIA's toolkit that can be a runtime of the engine.
 _RUNTIMES = ("nvidia-container-runtime", "nvidia-container-runtime.cdi", "nvidia-container-runtime.legacy")
 
@@ -83,7 +88,7 @@ def lost(facts: HostFacts, env: Mapping[str, str]) -> str:
     """Return what a running node lacks of its host's GPUs, or "". `env` may choose other GPUs for all nodes."""
     if facts.node_gpus is None or not facts.gpus or "NVIDIA_VISIBLE_DEVICES" in env:
         return ""
-    text = unseen([gpu.uuid for gpu in facts.gpus], facts.node_gpus, facts.node_gpu_fault)
+    text = unseen(usable(facts), facts.node_gpus, facts.node_gpu_fault)
     return marked(text, models_of(facts))
 
 
@@ -99,6 +104,14 @@ def unseen(host: Sequence[str], node: Container[str], fault: str) -> str:
 def models_of(facts: HostFacts) -> tuple[str, ...]:
     """Return the names of the host's GPUs, each once."""
     return tuple(dict.fromkeys(gpu.name for gpu in facts.gpus))
+
+
+def usable(facts: HostFacts) -> tuple[str, ...]:
+    """Return the UUIDs of what the host's ranks can use: its GPUs, and with MIG the MIG devices of a GPU.
+
+    A GPU that has MIG on and no MIG device counts as itself.
+    """
+    return tuple(uuid for gpu in facts.gpus for uuid in gpu.mig or (gpu.uuid,))
 
 
 def gpus_of(facts: HostFacts, among: Container[str] | None = None) -> int:
@@ -118,6 +131,15 @@ def too_few(facts: HostFacts) -> str:
     return marked(text, models_of(facts))
 
 
+def unsplit(facts: HostFacts) -> str:
+    """Return the note about GPUs that have MIG on and no MIG device, or "". A restart of the host removes them."""
+    bare = [f"GPU {gpu.index}" for gpu in facts.gpus if gpu.mig == ()]
+    if not bare:
+        return ""
+    text = f"MIG is on without a MIG device, so no rank can use {fold(bare, most=_MOST_GPUS)}"
+    return marked(text, models_of(facts))
+
+
 def notes(facts: HostFacts, spec: ClusterSpec) -> tuple[str, ...]:
     """Return what is wrong with a host's GPUs, for kit ps."""
     lacks = lost(facts, spec.env)
@@ -128,7 +150,8 @@ def notes(facts: HostFacts, spec: ClusterSpec) -> tuple[str, ...]:
         if process.cluster != spec.name
     ]
     fault = f"nvidia-smi prints: {facts.gpu_fault}" if facts.gpu_fault else ""
-    texts = [f"{lacks}; run: kit deploy" if lacks else "", fault, too_few(facts), *others[:_MOST_PROCESSES]]
+    bare = unsplit(facts)
+    texts = [f"{lacks}; run: kit deploy" if lacks else "", fault, bare, too_few(facts), *others[:_MOST_PROCESSES]]
     return tuple(marked(text, models_of(facts)) for text in texts if text)
 
 
@@ -138,7 +161,7 @@ def verify_gpus(spec: ClusterSpec, facts: HostFacts) -> VerifyGpus | None:
         return None
     return VerifyGpus(
         cluster=spec.name,
-        gpus=tuple(gpu.uuid for gpu in facts.gpus),
+        gpus=usable(facts),
         models=models_of(facts),
         why="ranks need all of them",
     )
@@ -151,9 +174,34 @@ def _cdi_covers(facts: HostFacts) -> bool:
         return False
     if engine.cdi_driver and facts.driver and engine.cdi_driver != facts.driver:
         return False
-    # A MIG device is 0:1. A file that somebody wrote by hand may have only the device `all`.
-    devices = {name.partition(":")[0] for name in engine.cdi} - {"all"}
-    return not devices or all(gpu.uuid in devices or str(gpu.index) in devices for gpu in facts.gpus)
+    # A file that somebody wrote by hand may have only the device `all`.
+    devices = set(engine.cdi) - {"all"}
+    forms = [form for gpu in facts.gpus for form in _cdi_forms(gpu, devices)]
+    return not devices or (all(devices.intersection(form) for form in forms) and not _gone(facts))
+
+
+def _cdi_forms(gpu: Gpu, devices: Iterable[str]) -> list[set[str]]:
+    """Return the CDI names of a GPU, or of each of its MIG devices, of which the file must have one.
+
+    After MIG devices were made again, their numbers may be the same, and their UUIDs are not.
+    """
+    if gpu.mig is None:
+        return [{str(gpu.index), gpu.uuid}]
+    if any(name.startswith("MIG-") for name in devices):
+        return [{uuid} for uuid in gpu.mig]
+    return [{f"{gpu.index}:{number}", uuid} for number, uuid in enumerate(gpu.mig)]
+
+
+def _gone(facts: HostFacts) -> tuple[str, ...]:
+    """Return the CDI devices that the host no longer has: a container that gets `all` does not start then.
+
+    While nvidia-smi complains, a GPU that it does not list may still have its device node.
+    """
+    if facts.gpu_fault or any(gpu.index < 0 for gpu in facts.gpus):
+        return ()
+    whole = {name for gpu in facts.gpus for name in (str(gpu.index), gpu.uuid)}
+    parts = {name for gpu in facts.gpus for form in _cdi_forms(gpu, ()) for name in form}
+    return tuple(name for name in facts.gpu_engine.cdi if _CDI_FORM.fullmatch(name) and name not in whole | parts)
 
 
 def _has_node(facts: HostFacts) -> bool:
@@ -173,7 +221,7 @@ def _problem(facts: HostFacts) -> StepError:
             f"restart the engine: {RESTART}",
         )
     if engine.cdi_enabled and engine.cdi:
-        return _error(facts, _stale(engine, facts), f"write the CDI file again: {_GENERATE}")
+        return _error(facts, _stale(engine, facts), f"write the CDI file again: {generate(engine)}")
     if engine.toolkit_base_only:
         return _error(
             facts,
@@ -197,9 +245,16 @@ def _missing(facts: HostFacts) -> StepError:
     return _error(facts, "the engine cannot give them to containers without NVIDIA's toolkit", _INSTALL + RESTART)
 
 
+def generate(engine: GpuEngine) -> str:
+    """Return the command that writes the CDI file again, in the folder from which the engine takes it."""
+    return f"sudo nvidia-ctk cdi generate --output={engine.cdi_folder or '/etc/cdi'}/nvidia.yaml"
+
+
 def _stale(engine: GpuEngine, facts: HostFacts) -> str:
     if engine.cdi_driver and facts.driver and engine.cdi_driver != facts.driver:
         return f"the engine's CDI file is for the driver {engine.cdi_driver}, and the host has {facts.driver}"
+    if gone := _gone(facts):
+        return f"the engine's CDI file has devices that the host no longer has: {', '.join(gone)}"
     return f"the engine's CDI devices are {', '.join(engine.cdi)}, and not all of them"
 
 

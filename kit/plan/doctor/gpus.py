@@ -30,7 +30,8 @@ def _state(text: str) -> State | None:
 def state_of(host: Seen) -> State | None:
     """Return the GPUs of a host, or None if nvidia-smi is missing or does not list them."""
     ran = host.ran(*STATE.argv)
-    return _state(ran.out) if ran and ran.code == 0 else None
+    # After a whole answer, its exit code may be 14: the infoROM of a GPU is corrupted.
+    return _state(ran.out) if ran and ran.code is not None else None
 
 
 def states(examined: Examined) -> Mapping[str, State]:

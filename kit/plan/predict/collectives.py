@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import ceil, log2
 
 from msgspec import Struct
@@ -115,18 +116,42 @@ def _rabenseifner(size: float, ranks: Ranks, links: Links) -> Cost:
 
 
 def _exchanges(size: float, ranks: Ranks, links: Links, name: str, shares: list[float], *, added: bool) -> Cost:
-    """Rounds of pairs at distances 1, 2, 4 ...: those within a host are its own affair, in the others all its ranks
-    share its link."""
+    """Rounds of pairs at distances 1, 2, 4 ...: pairs within a host are its own affair, and the ranks of a host whose
+    partner is on another one share its link."""
     seconds = host_bytes = 0.0
     for number, share in enumerate(shares):
-        part = size * share
-        if 2**number < ranks.local:
-            seconds += links.intra_latency + part / links.intra
+        part, leaving = size * share, _leaving(2**number, ranks)
+        if leaving:
+            seconds += links.inter_latency + _turns(part, links) * leaving * part / links.inter
+            host_bytes += leaving * part
         else:
-            seconds += links.inter_latency + _turns(part, links) * ranks.local * part / links.inter
-            host_bytes += ranks.local * part
+            seconds += links.intra_latency + part / links.intra
         seconds += part / links.memory if added else 0.0
     return Cost(seconds=seconds, host_bytes=host_bytes, algorithm=name)
+
+
+@lru_cache(maxsize=1024)
+def _leaving(distance: int, ranks: Ranks) -> int:
+    """Return how many ranks of a host have their partner at this distance, a power of two, on another host.
+
+    The busiest host counts. If the ranks of a host are a power of two, shorter distances stay within hosts. With three
+    ranks on a host, 2 and 3 are on two hosts.
+    """
+    if distance >= ranks.local:
+        return ranks.local if ranks.hosts > 1 else 0
+
+    def upper(end: int) -> int:
+        """Return how many of the ranks below `end` have their partner before them."""
+        return end // (2 * distance) * distance + max(0, end % (2 * distance) - distance)
+
+    most = 0
+    for first in range(0, ranks.count, ranks.per_host):
+        end = min(first + ranks.per_host, ranks.count)
+        near, far = min(first + distance, end), max(end - distance, first)
+        # The first ones have their partner on a host before, the last ones behind, if there is such a rank.
+        last = max(far, min(end, ranks.count - distance))
+        most = max(most, upper(near) - upper(first) + (last - far) - (upper(last) - upper(far)))
+    return most
 
 
 def _turns(part: float, links: Links, *, pair: bool = True) -> int:

@@ -59,7 +59,7 @@ def busy_gpus(
 def loss(gpus: Sequence[ListedGpu], seen: Container[str] | None, fault: str, *, deployed: int, chosen: bool) -> str:
     """Return what a host or its running node has lost of its GPUs since the deploy, or "".
 
-    `gpus` are those of the host now, `seen` the UUIDs that its node sees (None: unknown), `fault` what nvidia-smi
+    `gpus` are those of the host now, `seen` the UUIDs of what its node sees (None: unknown), `fault` what nvidia-smi
     prints there, and `deployed` how many GPUs and MIG devices the host had. `chosen`: kit.yaml chooses the node's GPUs.
     """
     return marked(_loss(gpus, seen, fault, deployed=deployed, chosen=chosen), [gpu.name for gpu in gpus])
@@ -71,7 +71,7 @@ def _loss(gpus: Sequence[ListedGpu], seen: Container[str] | None, fault: str, *,
         return f"the host has {count} of the {deployed} GPUs that it had at the deploy"
     if seen is None or chosen:
         return ""
-    uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
+    uuids = [uuid for gpu in gpus for uuid in [mig.uuid for mig in gpu.migs] or [gpu.uuid] if uuid]
     if fault and not any(uuid in seen for uuid in uuids):
         return f"the node sees no GPU: {fault}"
     return unseen(uuids, seen, fault)

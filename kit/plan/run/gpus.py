@@ -92,13 +92,14 @@ def idle(facts: HostFacts, slots: int, leases: Sequence[Lease], ranks: Mapping[s
     """
     # kit run imports this module, and has no use for what reads the lists of nvidia-smi.
     from kit.model.nvidia.listing import numbered  # noqa: PLC0415
+    from kit.plan.cluster.gpus import usable  # noqa: PLC0415
 
     ours = numbered((gpu.uuid, (gpu.uuid,) if gpu.mig is None else gpu.mig) for gpu in facts.gpus)
     total = sum(1 if gpu.mig is None else len(gpu.mig) for gpu in facts.gpus)
     node = Node(name=facts.host.name, address="", slots=max(slots, 1), gpus=total)
     held = set(of_slots(node, {slot for lease in leases for slot in lease.slots.get(node.name, ())}))
     used = {number for process in facts.gpu_processes or () for number in ours.get(process.gpu, ())}
-    hidden = [gpu.uuid for gpu in facts.gpus if facts.node_gpus is not None and gpu.uuid not in facts.node_gpus]
+    hidden = [uuid for uuid in usable(facts) if facts.node_gpus is not None and uuid not in facts.node_gpus]
     unseen = {number for uuid in hidden for number in ours[uuid]}
     left = [number for number in range(total) if number not in held | used | unseen]
     known = {lease.run for lease in leases}

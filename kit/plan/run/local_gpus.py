@@ -9,7 +9,7 @@ from kit.model.local import LocalGpus
 from kit.model.observed import Gpu, HostFacts
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
-from kit.plan.cluster.gpus import compose_driver
+from kit.plan.cluster.gpus import compose_driver, generate
 
 
 def wished(text: str | None) -> LocalGpus | None:
@@ -75,8 +75,7 @@ def resolved(wish: LocalGpus, facts: HostFacts) -> LocalGpus | KitError | None:
     raise NotReadyError(
         f"the engine's CDI devices are {', '.join(facts.gpu_engine.cdi)}, and none of them is GPU "
         f"{chosen[names.index(None)][0]}",
-        hint="use all GPUs: --gpus all; or write the CDI file again: "
-        "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        hint=f"use all GPUs: --gpus all; or write the CDI file again: {generate(facts.gpu_engine)}",
     )
 
 

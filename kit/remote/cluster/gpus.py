@@ -22,7 +22,7 @@ _UUID = re.compile(r"GPU-[A-Za-z0-9-]{1,60}")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
 _CAPABILITY = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 _PROCESS = re.compile(r"((?:GPU|MIG)-[A-Za-z0-9/-]{1,100}) ([0-9]{1,10}) (\S{1,20}) (\S{1,64}) (\S{1,64}) ?(.{0,32})")
-_CDI = re.compile(r"(/\S{1,100}) ([A-Za-z0-9._:-]{1,100})")
+_CDI = re.compile(r"(cdi|cdi_driver) (/\S{1,100}) ([A-Za-z0-9._:-]{1,100})")
 # The time in /proc has a resolution of a second, and the boot's time is rounded.
 _CLOCK_S = 2
 _SHOWN = 200
@@ -89,28 +89,43 @@ def gpu_engine(lines: Sequence[str], info: Info) -> GpuEngine:
     started, changed, now = (_time(facts.get(fact)) for fact in ("started", "hook_changed", "now"))
     # A time that is still to come is from a clock that was wrong then.
     wrong = bool(now) and changed > now + _CLOCK_S
-    folders = {_folder(path) for path in info.CDISpecDirs or ()}
+    cdi, cdi_driver, cdi_folder = _cdi(lines, info)
     return GpuEngine(
         hook=facts.get("hook", ""),
         hook_newer=bool(started) and changed > started + _CLOCK_S and not wrong,
         runtime=facts.get("runtime", ""),
         snap=facts.get("program", "").startswith(_SNAP) or (info.DockerRootDir or "").startswith(_SNAP),
-        cdi_enabled=bool(folders),
-        cdi=_cdi(lines, info, folders),
-        cdi_driver=version(facts.get("cdi_driver")),
+        cdi_enabled=bool(info.CDISpecDirs),
+        cdi=cdi,
+        cdi_driver=version(cdi_driver),
+        cdi_folder=cdi_folder,
         runtimes={word(name): word(runtime.path) for name, runtime in (info.Runtimes or {}).items()},
         default_runtime=word(info.DefaultRuntime),
         cgroup_driver=word(info.CgroupDriver),
     )
 
 
-def _cdi(lines: Sequence[str], info: Info, folders: set[str]) -> tuple[str, ...]:
-    """Return the names of NVIDIA's CDI devices: as the engine lists them, or in the files that it reads."""
-    if info.DiscoveredDevices is not None:
+def _cdi(lines: Sequence[str], info: Info) -> tuple[tuple[str, ...], str, str]:
+    """Return the names of NVIDIA's CDI devices; and the driver and the folder of the file with the device `all`, or "".
+
+    The names are those that the engine lists, or else those in the files that it reads. If several folders have a
+    device, the engine takes that of its last folder. So what only the folders before that of `all` have does not count:
+    nvidia-ctk wrote it for an earlier driver, or for other GPUs.
+    """
+    rows = [(row[1], _folder(row[2]), row[3]) for line in lines if (row := _CDI.fullmatch(line))]
+    folders = [_folder(path) for path in info.CDISpecDirs or ()]
+    whole = {folder for _, folder, name in rows if name == "all"}
+    last = max((number for number, folder in enumerate(folders) if folder in whole), default=0)
+    read = {name for fact, folder, name in rows if fact == "cdi" and folder in folders[last:]}
+    hidden = {name for fact, folder, name in rows if fact == "cdi" and folder in folders[:last]} - read
+    if info.DiscoveredDevices is None:
+        devices = [name for fact, _, name in rows if fact == "cdi" and name in read]
+    else:
         pairs = [device.ID.partition("=") for device in info.DiscoveredDevices if device.Source == "cdi"]
-        return tuple(word(name) for kind, _, name in pairs if kind == names.GPU_KIND)
-    rows = [_CDI.fullmatch(line.removeprefix("cdi ")) for line in lines if line.startswith("cdi ")]
-    return tuple(dict.fromkeys(row[2] for row in rows if row and _folder(row[1]) in folders))
+        devices = [word(name) for kind, _, name in pairs if kind == names.GPU_KIND and name not in hidden]
+    place = next((folder for folder in folders[last:] if folder in whole), "")
+    driver = next((value for fact, folder, value in rows if fact == "cdi_driver" and folder == place), "")
+    return tuple(dict.fromkeys(devices)), driver, place
 
 
 def _folder(path: str) -> str:

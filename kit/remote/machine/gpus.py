@@ -13,8 +13,9 @@ from kit.remote.cluster.forms import Info
 from kit.remote.cluster.gpus import GpuList, gpu_engine
 from kit.remote.scripts import script
 
-# observe.sh asks a VM for the same fields, and for MIG and the compute capability, which kit local does not need.
+# observe.sh asks a VM for the same fields, and for the compute capability, which kit local does not need.
 _FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
+_MIG = ",mig.mode.current"
 _TIMEOUT_S = 20
 
 
@@ -31,7 +32,7 @@ def gpu_facts(info: Info) -> HostFacts:
     gpus = GpuList(())
     lines: tuple[str, ...] = ()
     if shutil.which("nvidia-smi"):
-        gpus = GpuList(_lines("nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"))
+        gpus = GpuList(_listed())
         lines = tuple(_lines(*script("gpu_engine")))
     try:
         devices, engine = gpus.devices(), gpu_engine(lines, info)
@@ -53,6 +54,19 @@ def gpu_facts(info: Info) -> HostFacts:
         gpu_fault=gpus.fault(),
         gpu_engine=engine,
     )
+
+
+def _listed() -> Sequence[str]:
+    """Return the rows of nvidia-smi, and its list of MIG devices if MIG is on."""
+    rows = _query(_FIELDS + _MIG)
+    if any("not a valid field" in row for row in rows):
+        # Drivers before 450 do not know MIG.
+        rows = _query(_FIELDS)
+    return (*rows, *_lines("nvidia-smi", "-L")) if any(row.endswith(", Enabled") for row in rows) else rows
+
+
+def _query(fields: str) -> Sequence[str]:
+    return _lines("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
 
 
 def _lines(*argv: str) -> Sequence[str]:

@@ -38,14 +38,15 @@ if [ -n "$hook" ]; then
   echo "now $(date +%s)"
 fi
 echo "runtime $(found nvidia-container-runtime)"
-# Only the lines of CDI files that matter: a file has a line for each library of the driver.
+# Only the lines of CDI files that matter: a file has a line for each library of the driver. libcuda.so.1.1 of WSL is no
+# version of a driver.
 set +f
 for file in /etc/cdi/*.yaml /etc/cdi/*.json /run/cdi/*.yaml /run/cdi/*.json; do
   if [ -f "$root$file" ]; then
     rows=$(head -c 1048576 "$root$file" |
-      grep -oE '(^|[^A-Za-z])(kind|name)[^A-Za-z0-9]?: *[^A-Za-z0-9]?[A-Za-z0-9./:_-]+|libcuda\.so\.[0-9]+\.[0-9.]*[0-9]')
+      grep -oE '(^|[^A-Za-z])(kind|name)[^A-Za-z0-9]?: *[^A-Za-z0-9]?[A-Za-z0-9./:_-]+|libcuda\.so\.[0-9]{3,}\.[0-9.]*[0-9]')
     if printf '%s\n' "$rows" | grep -qE 'kind[^A-Za-z0-9]?: *[^A-Za-z0-9]?nvidia\.com/gpu$'; then
-      printf '%s\n' "$rows" | sed -nE "s|.*name[^A-Za-z0-9]?: *[^A-Za-z0-9]?|cdi ${file%/*} |p; s|libcuda\.so\.|cdi_driver |p" |
+      printf '%s\n' "$rows" | sed -nE "s|.*name[^A-Za-z0-9]?: *[^A-Za-z0-9]?|cdi ${file%/*} |p; s|libcuda\.so\.|cdi_driver ${file%/*} |p" |
         head -n 300
     fi
   fi

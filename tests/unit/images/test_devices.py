@@ -202,6 +202,13 @@ def test_an_nvidia_smi_that_fails_fails_only_ranks_that_need_it(node: Node) -> N
     assert visible(environment(0, KIT_HELD_SLOTS="gpu7=1")) == "1"
 
 
+def test_an_nvidia_smi_that_fails_after_its_answer_has_listed_the_gpus(node: Node) -> None:
+    """It ends with 14 for a corrupted infoROM, with 15 for a lost GPU. The GPUs that it lists work."""
+    node(f"{GPUS}WARNING: infoROM is corrupted at gpu 0000:1A:00.0\n", code=14)
+    assert visible(environment(1, KIT_GPUS_PER_RANK="1")) == UUIDS[1]
+    assert visible(environment(1, KIT_HELD_SLOTS="gpu7=1,3")) == f"{UUIDS[1]},{UUIDS[3]}"
+
+
 def test_a_node_without_gpus() -> None:
     with pytest.raises(devices.NoDevicesError, match="this node sees no GPU, and each rank gets 1 for itself"):
         devices.take(environment(0, KIT_GPUS_PER_RANK="1"))

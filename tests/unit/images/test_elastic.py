@@ -597,7 +597,7 @@ def attempt(folder: Path, **policy: Any) -> Any:
     (folder / "r").mkdir(exist_ok=True)
     return elastic.ElasticAttempt(
         store.Run("r", str(folder)), launch, policy, SimpleNamespace(write=list[bytes]().append),
-        number=1, run_began=0.0, ports=set(), recorder=metrics.Recorder(str(folder / "metrics.jsonl"), {}),
+        number=1, run_began=0.0, ports=set(), recorder=metrics.Recorder(str(folder / "metrics.jsonl"), ""),
     )  # fmt: skip
 
 
@@ -671,16 +671,17 @@ def test_a_dropped_host_adds_nothing_to_what_the_run_used(tmp_path: Path) -> Non
 def test_the_use_of_a_new_host_is_that_of_the_runs_own_gpus(tmp_path: Path) -> None:
     """The GPUs of other runs there counted, too."""
     running = attempt(tmp_path)
-    fields = {"places": [place(1, 0), place(2, 0), place(3, 1)]}
+    # Its only slot means two of three GPUs.
+    fields = {"places": [place(1, 0), place(2, 0), {**place(3, 0), "env": {"KIT_HELD_SLOTS": "gpu3=1,2"}}]}
     (tmp_path / "r" / "record.json").write_text(json.dumps(fields))
     running._look_at_hosts(time.monotonic())
     sizes = dict.fromkeys(("memory", "cores", "host_memory", "host_memory_size", *metrics._COUNTERS), 1)
-    gpus = [{"index": index, "use": use, "memory": 1, "size": 2} for index, use in ((0, 90), (1, 10))]
+    gpus = [{"index": index, "use": use, "memory": 1, "size": 2} for index, use in ((0, 90), (1, 10), (2, 20))]
     new = next(node for node in running.nodes if node.name == "gpu3")
     new.reading = {**sizes, "cpu": 1.0, "gpus": gpus}
     running._recorder.tick(0.0, running.nodes)
     used = running._recorder.summary()["hosts"]["gpu3"]
-    assert (used["gpus"], used["gpu_mean"]) == (1, 10.0)
+    assert (used["gpus"], used["gpu_mean"]) == (2, 15.0)
 
 
 def test_a_report_has_the_ranks_of_the_present_world(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ IDLE, BUSY, UNKNOWN = [0, 4.9], [1, 5.0], [1, None]
         ([IDLE, BUSY], [1], False),
         ([IDLE, UNKNOWN], None, False),
         ([IDLE, UNKNOWN], [0], True),
+        # On a host with MIG on GPU 0 alone, number 1 is a MIG device, and GPU 1 is that of another run.
+        ([[0, None], [1, 0.0]], [1], False),
         # A GPU that fell off the bus, and a host without GPUs or without an answer.
         ([IDLE], [0, 1], False),
         ([], None, False),
@@ -39,7 +41,7 @@ def test_all_of_the_runs_gpus_must_be_known_to_do_nothing(
     assert idle.is_idle(seen, numbers) is expected
 
 
-@pytest.mark.parametrize("answer", [None, 3, "x", [3], [[0]], [[0, "5"]], {"0": 5}, [[0, 1.0, 2]]])
+@pytest.mark.parametrize("answer", [None, 3, "x", [3], [[0]], [[0, "5"]], [["0", None]], {"0": 5}, [[0, 1.0, 2]]])
 def test_what_is_no_answer(answer: object) -> None:
     assert idle.seen(answer) is None
     assert idle.seen([[0, 1.0], [1, None]]) == [[0, 1.0], [1, None]]
@@ -145,7 +147,11 @@ def test_a_run_with_a_gpu_that_works_goes_on(gpus: Head) -> None:
     until((gpus.folder / "looked").exists)
     # An idle run beside it, on the same GPUs by the same limit, has its end meanwhile.
     env = {"KIT_HELD_SLOTS": "gpu1=1"}
-    other, _ = gpus.ranks(1, "sleep 600", places=[place("gpu1", 1, 1)], policy={"idle_gpu": 0.3}, env=env)
-    assert other.story().code == 124
+    # The GPU of its slot has another number.
+    other, _ = gpus.ranks(1, "sleep 600", places=[place("gpu1", 1, 2)], policy={"idle_gpu": 0.3}, env=env)
+    story = other.story()
+    assert story.code == 124
+    used = story.ending["metrics"]["hosts"]["gpu1"]
+    assert (used["gpus"], used["gpu_mean"]) == (1, 0.0)
     gate.touch()
     assert door.story().code == 0

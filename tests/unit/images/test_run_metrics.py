@@ -47,7 +47,7 @@ def process_time(pid: int) -> float:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> Any:
-    return metrics.Recorder(str(tmp_path / "metrics.jsonl"), {"gpu1": [1]}, now=lambda: 5.0)
+    return metrics.Recorder(str(tmp_path / "metrics.jsonl"), "gpu1=1 gpu4=2,3", now=lambda: 5.0)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -78,6 +78,12 @@ def test_the_runs_own_gpus_count(recorder: Any) -> None:
     recorder.add("gpu3", point(gpus=[gpu(0, 50.0, None), gpu(1, 30.0, None), gpu(2, None, None)]))
     hosts = recorder.summary()["hosts"]
     assert [hosts[name]["gpus"] for name in sorted(hosts)] == [1, 1, 2]
+    # Two GPUs for one slot.
+    recorder.add("gpu4", point(gpus=[gpu(n, 25.0 * n, n) for n in range(4)]))
+    assert (recorder.summary()["hosts"]["gpu4"]["gpu_mean"], recorder.summary()["hosts"]["gpu4"]["gpus"]) == (62.5, 2)
+    recorder.hold("gpu1=1 gpu4=0")
+    recorder.add("gpu4", point(gpus=[gpu(0, 2.5, 9)]))
+    assert recorder.summary()["hosts"]["gpu4"]["gpu_memory_peak"] == 9
 
 
 def test_nodes_are_asked_every_10_s_and_a_row_has_what_came(recorder: Any, tmp_path: Path) -> None:
@@ -149,7 +155,7 @@ def test_many_hosts_have_fewer_rows(recorder: Any, tmp_path: Path, monkeypatch: 
 
 
 def test_a_disk_that_is_full_loses_rows_only(tmp_path: Path) -> None:
-    recorder = metrics.Recorder(str(tmp_path / "no" / "metrics.jsonl"), {})
+    recorder = metrics.Recorder(str(tmp_path / "no" / "metrics.jsonl"), "")
     recorder.add("gpu1", point())
     recorder.write()
     assert recorder.summary()["hosts"]["gpu1"]["memory_peak"] == 100

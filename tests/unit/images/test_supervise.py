@@ -586,7 +586,7 @@ def test_nodes_without_a_stream_delay_no_beat_of_others(monkeypatch: pytest.Monk
     made = streams(monkeypatch, 0)
     places = [place(f"gpu{number}", 1) for number in range(1, 2 * attempt.OPEN_AT_ONCE + 3)]
     launch = SimpleNamespace(places=places, head="gpu0", env={})
-    recorder = metrics.Recorder("/nonexistent", {})
+    recorder = metrics.Recorder("/nonexistent", "")
     one = attempt.Attempt(
         SimpleNamespace(id="run"), launch, {}, None, number=1, run_began=0.0, ports=set(), recorder=recorder
     )

@@ -11,7 +11,7 @@ from kit.model.host import Host
 from kit.model.observed import Container, GpuEngine, GpuProcess
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
-from kit.plan.cluster.gpus import compose_driver, file_driver, lost, notes, swarm_driver, too_few, verify_gpus
+from kit.plan.cluster.gpus import compose_driver, file_driver, lost, notes, swarm_driver, too_few, unsplit, verify_gpus
 from tests.fakes.facts import GPU_ENGINE, facts, gpus
 
 BASE = replace(GPU_ENGINE, hook="")
@@ -39,7 +39,6 @@ def test_a_host_without_gpus_gets_none() -> None:
         (replace(GPU_ENGINE, cdi_enabled=True, cdi=("0", "1", "all")), "cdi"),
         (CDI, "cdi"),
         (replace(CDI, cdi=("GPU-0", "GPU-1", "all")), "cdi"),
-        (replace(CDI, cdi=("0:0", "0:1", "1", "all")), "cdi"),
         (replace(CDI, cdi=("all",)), "cdi"),
         (replace(CDI, cdi_driver="535.104.05"), "cdi"),
         # Without a snap's limits, CDI works there, too.
@@ -57,6 +56,37 @@ def test_the_driver_of_compose(engine: GpuEngine, driver: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("devices", "more", "fits"),
+    [
+        (("0:0", "0:1", "1"), {}, True),
+        # Files have the UUIDs alone, or beside the numbers.
+        (("MIG-a", "MIG-b", "GPU-1"), {}, True),
+        (("GPU-0", "0", "0:0", "0:1", "MIG-a", "MIG-b", "GPU-1", "1"), {}, True),
+        # A name that somebody chose.
+        (("0:0", "0:1", "1", "mine"), {}, True),
+        # The file is older than the MIG devices: than all of them, the second one, or these.
+        (("0", "1"), {}, False),
+        (("0:0", "1"), {}, False),
+        (("0:0", "0:1", "MIG-a", "MIG-c", "1"), {}, False),
+        # A restart has removed a MIG device, or a GPU: the file names a device node that is gone.
+        (("0:0", "0:1", "0:2", "1"), {}, False),
+        (("0:0", "0:1", "1", "1:0"), {}, False),
+        (("0:0", "0:1", "1", "2"), {}, False),
+        (("MIG-a", "MIG-b", "GPU-1", "GPU-2"), {}, False),
+        # The node of a GPU that has just fallen off the bus is still there.
+        (("0:0", "0:1", "1", "2"), {"gpu_fault": "Unable to determine the device handle"}, True),
+    ],
+)
+def test_a_cdi_file_fits_the_gpus_and_mig_devices_that_the_host_has(
+    devices: tuple[str, ...], more: dict[str, Any], *, fits: bool
+) -> None:
+    split, other = gpus(2)
+    there = (replace(split, mig=("MIG-a", "MIG-b")), other)
+    engine = replace(GPU_ENGINE, cdi_enabled=True, cdi=(*devices, "all"))
+    assert compose_driver(host(engine, gpus=there, **more)) == ("cdi" if fits else "nvidia")
+
+
+@pytest.mark.parametrize(
     ("engine", "cause", "hint"),
     [
         (GpuEngine(), "without NVIDIA's toolkit", "kit setup --only toolkit"),
@@ -68,6 +98,9 @@ def test_the_driver_of_compose(engine: GpuEngine, driver: str) -> None:
         (replace(BASE, snap=True), "is a snap", "Docker's packages"),
         (replace(CDI, cdi=("0", "all")), "CDI devices are 0, all, and not all", "nvidia-ctk cdi generate"),
         (replace(CDI, cdi_driver="470.57.02"), "for the driver 470.57.02, and the host has 535.104.05", "cdi generate"),
+        (replace(CDI, cdi=("0", "1", "1:0", "all")), "that the host no longer has: 1:0", "cdi generate"),
+        # The engine would still take the file of the later folder.
+        (replace(CDI, cdi=("0", "all"), cdi_folder="/run/cdi"), "and not all", "--output=/run/cdi/nvidia.yaml"),
         # A foreign vendor's CDI device is no GPU of NVIDIA: it is not among these.
         (GpuEngine(cdi_enabled=True, cdi=()), "without NVIDIA's toolkit", "install"),
     ],
@@ -126,6 +159,30 @@ def test_what_prevents_swarm(engine: GpuEngine, cause: str) -> None:
     problem = swarm_driver(host(engine))
     assert isinstance(problem, StepError)
     assert cause in problem.message
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        ({"GPU-0", "MIG-a", "MIG-b", "GPU-1"}, ""),
+        # The node is older than the MIG devices, or than the second one.
+        ({"GPU-0", "GPU-1"}, "the node sees 1 of the host's 3 GPUs: MIG-a, MIG-b are missing"),
+        ({"GPU-0", "MIG-a", "GPU-1"}, "the node sees 2 of the host's 3 GPUs: MIG-b is missing"),
+    ],
+)
+def test_a_node_that_does_not_see_the_mig_devices_lost_them(seen: set[str], text: str) -> None:
+    split, other = gpus(2)
+    observed = host(GPU_ENGINE, gpus=(replace(split, mig=("MIG-a", "MIG-b")), other), node_gpus=frozenset(seen))
+    assert lost(observed, {}) == text
+    step = verify_gpus(ClusterSpec(name="lab"), observed)
+    assert step is not None
+    assert step.gpus == ("MIG-a", "MIG-b", "GPU-1")
+    # It has no device that a node could see.
+    bare = replace(observed, gpus=(replace(split, mig=()), other))
+    assert lost(bare, {}) == ""
+    assert notes(bare, ClusterSpec(name="lab")) == ("MIG is on without a MIG device, so no rank can use GPU 0",)
+    assert unsplit(replace(bare, gpus=tuple(replace(gpu, mig=()) for gpu in gpus(2)))).endswith("GPU [0-1]")
+    assert unsplit(observed) == ""
 
 
 def test_each_text_about_pretended_gpus_says_so_once() -> None:

@@ -44,6 +44,7 @@ FABRIC_VERSION = ("nv-fabricmanager", "--version")
 LOADED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:01:03 UTC 2025\nGCC version: 12\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (dvs-builder)\n"
 NVRM = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, x\n"
+INFOROM = "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n"
 KERNEL = "6.1.0-27-cloud-amd64"
 PEERMEM = "/sys/module/nvidia_peermem"
 NODE = "a" * 64
@@ -168,6 +169,12 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         ["GPU 0: a memory row could not be replaced"],
     ),
     (gpu_ecc, run(SMI, capture()[:3000]), []),
+    (
+        gpu_ecc,
+        run(SMI, Ran(code=14, out=capture().replace("<dram_uncorrectable>0<", "<dram_uncorrectable>7<", 1) + INFOROM)),
+        ["GPU 0: 7 memory errors that ECC could not correct"],
+    ),
+    (gpu_ecc, run(SMI, Ran(code=None, out=capture().replace("<dram_uncorrectable>0<", "<dram_uncorrectable>7<"))), []),
     (gpu_driver_module, run(MODINFO, "575.51.03\n"), ["570.124.06 is loaded, 575.51.03 is installed"]),
     (gpu_driver_module, {"files": {"/proc/driver/nvidia/version": OPEN}}, []),
     (gpu_driver_module, run(MODINFO, Ran(code=1, out="", err="not found")), []),
@@ -289,9 +296,17 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (
         gpu_mode,
         smi("<current_mig>Disabled", "<current_mig>Enabled", 1),
-        ["GPU 0: MIG will be off after a reset", "GPU 0: MIG is on, usual off"],
+        [
+            "GPU 0: MIG will be off after a reset",
+            "GPU 0: MIG is on without a MIG device, so no program can compute",
+            "GPU 0: MIG is on, usual off",
+        ],
     ),
-    (gpu_mode, smi(MIG, MIG.replace("Disabled", "Enabled")), ["GPU [0-1]: MIG is on, usual off"]),
+    (
+        gpu_mode,
+        smi(MIG, MIG.replace("Disabled", "Enabled")),
+        ["GPU [0-1]: MIG is on without a MIG device, so no program can compute", "GPU [0-1]: MIG is on, usual off"],
+    ),
     (gpu_peermem, {"links": {PEERMEM: None}}, ["the module nvidia_peermem is not loaded"]),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": OPEN}}, []),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": None}}, []),

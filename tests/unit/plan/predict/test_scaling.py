@@ -52,6 +52,31 @@ def test_80_mb_over_10_mb_a_second(
 
 
 @pytest.mark.parametrize(
+    ("count", "per_host", "there"),
+    [
+        # Of 0 1 2 | 3, the pair 2-3 is on two hosts, then 1-3: half of it and a quarter leave a host.
+        (4, 3, 60),
+        # Of 0 ... 5 | 6 7, the pairs 4-6 and 5-7, then 2-6 and 3-7.
+        (8, 6, 60),
+        # Of 0 ... 4 | 5 6 7, the pairs 4-5, 4-6 and then three.
+        (8, 5, 90),
+    ],
+)
+def test_pairs_on_two_hosts_whose_ranks_are_no_power_of_two(count: int, per_host: int, there: int) -> None:
+    assert cost("rabenseifner", 80 * MB, count, per_host) == (2 * there / 10, 2 * there * MB)
+
+
+@given(st.integers(0, 5), st.integers(1, 40))
+def test_a_host_sends_for_each_rank_whose_partner_is_elsewhere(rounds: int, per_host: int) -> None:
+    count = 2**rounds
+    hosts = [range(first, min(first + per_host, count)) for first in range(0, count, per_host)]
+    elsewhere = [
+        max(sum((rank ^ 2**number) not in host for rank in host) for host in hosts) for number in range(rounds)
+    ]
+    assert cost("recursive-doubling", MB, count, per_host)[1] == sum(elsewhere) * MB
+
+
+@pytest.mark.parametrize(
     ("algorithm", "size", "count", "times"),
     [
         # Each round is between two that send each other the same: it takes twice as long.

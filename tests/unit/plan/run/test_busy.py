@@ -81,8 +81,10 @@ def test_a_run_around_busy_gpus_says_which_it_has() -> None:
 @pytest.mark.parametrize(
     ("seen", "fault", "deployed", "chosen", "expected"),
     [
-        ({"GPU-a", "GPU-b"}, "", 3, False, ""),
-        ({"GPU-b"}, "", 3, False, "the node sees 1 of the host's 2 GPUs: GPU-a is missing"),
+        ({"GPU-a", "GPU-b", "MIG-1", "MIG-2"}, "", 3, False, ""),
+        ({"GPU-b", "MIG-1", "MIG-2"}, "", 3, False, "the node sees 2 of the host's 3 GPUs: GPU-a is missing"),
+        # The MIG devices are newer than the node.
+        ({"GPU-a", "GPU-b"}, "", 3, False, "the node sees 1 of the host's 3 GPUs: MIG-1, MIG-2 are missing"),
         ({"GPU-b"}, "", 3, True, ""),
         (set(), "Unknown Error", 3, False, "the node sees no GPU: Unknown Error"),
         (None, "", 3, False, ""),

@@ -110,7 +110,7 @@ def test_the_docker_of_snap(lines: list[str], info: dict[str, Any]) -> None:
     assert engine_of(*lines, **info).snap
 
 
-FILES = ["cdi /etc/cdi 0", "cdi /etc/cdi all", "cdi /run/cdi 1", "cdi_driver 535.104.05"]
+FILES = ["cdi /etc/cdi 0", "cdi /etc/cdi all", "cdi /run/cdi 1", "cdi_driver /etc/cdi 535.104.05"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,32 @@ FILES = ["cdi /etc/cdi 0", "cdi /etc/cdi all", "cdi /run/cdi 1", "cdi_driver 535
 def test_cdi_devices_of_nvidia(info: dict[str, Any], expected: tuple[bool, tuple[str, ...]]) -> None:
     engine = engine_of(*FILES, **info)
     assert (engine.cdi_enabled, engine.cdi) == expected
-    assert engine.cdi_driver == "535.104.05"
+    assert engine.cdi_driver == ("535.104.05" if "/etc/cdi" in info.get("CDISpecDirs", ()) else "")
+
+
+@pytest.mark.parametrize(
+    ("info", "devices", "driver"),
+    [
+        ({"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}, ("0", "all"), "580.65.06"),
+        ({"CDISpecDirs": ["/var/run/cdi", "/etc/cdi"]}, ("0", "1", "all"), "535.104.05"),
+        ({"CDISpecDirs": ["/etc/cdi"]}, ("0", "1", "all"), "535.104.05"),
+        (
+            {
+                "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
+                "DiscoveredDevices": [{"Source": "cdi", "ID": f"nvidia.com/gpu={name}"} for name in ("0", "1", "all")],
+            },
+            ("0", "all"),
+            "580.65.06",
+        ),
+    ],
+)
+def test_an_older_cdi_file_in_a_folder_before(info: dict[str, Any], devices: tuple[str, ...], driver: str) -> None:
+    """nvidia-cdi-refresh keeps the file in /var/run/cdi up to date, and the engine takes its devices."""
+    old = [f"cdi /etc/cdi {name}" for name in ("0", "1", "all")] + ["cdi_driver /etc/cdi 535.104.05"]
+    new = ["cdi /run/cdi all", "cdi /run/cdi 0", "cdi_driver /run/cdi 580.65.06", "cdi_driver /run/cdi 470.57.02"]
+    engine = engine_of(*old, *new, **info)
+    assert (engine.cdi, engine.cdi_driver) == (devices, driver)
+    assert engine.cdi_folder == ("/run/cdi" if driver.startswith("580") else "/etc/cdi")
 
 
 def test_text_that_a_terminal_would_act_on_is_odd() -> None:

@@ -26,11 +26,37 @@ def test_a_machine_without_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_machine_with_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, gpus: int) -> None:
-    folder = bare_path(tmp_path / "bin", ("sh", "cat", "grep", "head", "sed", "stat", "tr", "cut", "readlink"))
-    program = folder / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho '{printed}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder))
+    nvidia_smi(f"echo '{printed}'", tmp_path, monkeypatch)
     facts = gpu_facts(Info())
     assert len(facts.gpus) == gpus
     assert facts.driver == ("535.104.05" if gpus else "")
+
+
+OLD = """case $* in
+  *mig*) echo 'Field "mig.mode.current" is not a valid field to query.'; exit 2 ;;
+  *) echo 'Tesla K80, 11441, GPU-77aa, 0, 00000000:00:1E.0, 440.64' ;;
+esac"""
+SPLIT = """case $* in
+  *mig*) echo 'NVIDIA A100-SXM4-40GB, 40960, GPU-5c3b, 0, 00000000:17:00.0, 535.104.05, Enabled' ;;
+  -L) echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c3b)'; echo '  MIG 3g.20gb     Device  0: (UUID: MIG-c7e5)' ;;
+esac"""
+
+
+@pytest.mark.parametrize(("script", "mig"), [(OLD, None), (SPLIT, ("MIG-c7e5",))])
+def test_the_mig_devices_of_this_machine(
+    script: str, mig: tuple[str, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kit local --gpus device=MIG-c7e5` names one."""
+    nvidia_smi(script, tmp_path, monkeypatch)
+    facts = gpu_facts(Info())
+    assert [gpu.mig for gpu in facts.gpus] == [mig]
+    assert facts.gpu_fault == ""
+
+
+def nvidia_smi(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this script be nvidia-smi."""
+    folder = bare_path(tmp_path / "bin", ("sh", "cat", "grep", "head", "sed", "stat", "tr", "cut", "readlink"))
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
