@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kit.errors import InputError, Interrupted, KitError, NotReadyError
@@ -73,11 +73,14 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
             ready = replace(ready, cordoned=[node for node in ready.cordoned if node.name not in without])
             launches = plans() if without else launches
         nodes = _all_nodes(context, ready)
+        code = ready.code.record if ready.code else None
+        # It may have a megabyte, and an array 1,000 runs. An older launcher wants it in each entry.
+        code, diff = records.without_diff(code) if code and ready.door.takes_diffs else (code, {})
         entries = [
-            _entry(ready, one, plan, turn, nodes, share=share, array=member)
+            _entry(ready, one, plan, turn, nodes, share=share, array=member, code=code)
             for (one, plan), member in zip(launches, members, strict=True)
         ]
-        answer = ready.door.ask({"op": "queue", "entries": entries})
+        answer = ready.door.ask({"op": "queue", "entries": entries, **({"diff": diff} if diff else {})})
     finally:
         ready.door.close()
     _check_answer(ready.door, answer)
@@ -153,6 +156,7 @@ def _entry(
     *,
     share: int,
     array: Member | None,
+    code: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     start = records.start_request(
         plan,
@@ -161,7 +165,7 @@ def _entry(
         head=ready.cluster.nodes[0].name,
         by=ready.by,
         wait=False,
-        code=ready.code.record if ready.code else None,
+        code=code,
         # Without the variables of an array, which follow from the record.
         options=kept_options(request, sources(ready.request.env)),
         exclusive=ready.exclusive,
