@@ -228,7 +228,9 @@ def test_after_follows_how_a_run_ended(line: Line) -> None:
     (repair,) = line.join(np=1, turn=Turn(after=(After(run=bad, how="failed"),)))
     (never,) = line.join(np=1, turn=Turn(after=(After(run=bad),)))
     waiting = [bad, repair, never]
-    assert [run.id for run in line.listing().waiting] == [run.id for run in look(line.cluster.context()).runs] == waiting
+    assert (
+        [run.id for run in line.listing().waiting] == [run.id for run in look(line.cluster.context()).runs] == waiting
+    )
     assert line.listing().waiting[1].after == (After(run=bad, how="failed"),)
     line.open()
     assert line.ended(repair).exit_code == 0
