@@ -23,7 +23,9 @@ from kit.flows.queue.join import join
 from kit.flows.queue.line import change, look
 from kit.flows.run.again import repeat
 from kit.flows.run.attach import attach, run_logs, wait
+from kit.flows.run.folders import remove_runs
 from kit.flows.run.listing import listing, stored_run
+from kit.flows.run.pull import pull
 from kit.flows.run.stop import stop
 from kit.model.doctor import Area, DoctorResult, Finding, Sight
 from kit.model.launch import RunPolicy, RunRequest
@@ -163,6 +165,24 @@ def test_the_beginning_of_several_ids_is_named_as_such(line: Line) -> None:
             act(line.cluster.context(), "20")
         named = sorted([holder, *runs, array.of], reverse=True)
         assert f": {', '.join(named[:3])} …" in caught.value.message
+    with pytest.raises(InputError, match="'20' is the beginning of 4 runs: "):
+        line.join(np=1, turn=Turn(after=(After(run="20"),)))
+    line.open()
+
+
+def test_a_run_in_line_has_nothing_to_pull_or_to_remove(line: Line, tmp_path: Path) -> None:
+    line.holder()
+    (second,) = line.join()
+    line.listing()
+    context = line.cluster.context()
+    with pytest.raises(NotReadyError, match=f"^run {second} waits in line, and has not started yet") as caught:
+        pull(context, [second], here=tmp_path)
+    assert caught.value.hint == "see why: kit queue"
+    with pytest.raises(NotReadyError, match=f"^run {second} waits in line, and has not started yet") as caught:
+        remove_runs(context, [second], older_s=None, dry_run=False, confirm=lambda _: True)
+    assert caught.value.hint == f"take it out of the line: kit queue rm {second}"
+    with pytest.raises(KitError, match="no run 'nope'"):
+        pull(context, ["nope"], here=tmp_path)
     line.open()
 
 
