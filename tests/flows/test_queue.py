@@ -198,6 +198,19 @@ def test_a_change_of_somebody_elses_run_names_the_person(line: Line, monkeypatch
     line.open()
 
 
+def test_stop_names_the_runs_that_wait_for_what_left(line: Line) -> None:
+    line.holder()
+    (first,) = line.join(np=1)
+    (second,) = line.join(np=1, turn=Turn(after=(After(run=first, how="any"),)))
+    assert stop(line.cluster.context(), second, grace_s=None).id == second
+    assert line.cluster.reporter.warnings == []
+    (third,) = line.join(np=1, turn=Turn(after=(After(run=first, how="any"),)))
+    stop(line.cluster.context(), first, grace_s=None)
+    (warning,) = line.cluster.reporter.warnings
+    assert warning.text == f"runs that wait for it never start: {third}"
+    line.open()
+
+
 def test_stop_and_rm_take_runs_out_of_the_line(line: Line) -> None:
     line.holder()
     one, two, three = (line.join(np=1)[0] for _ in range(3))
