@@ -54,9 +54,9 @@ class Line:
         assert door.end() == (0, b"", b""), answer
         return answer
 
-    def queue(self, *entries: Any) -> tuple[str, ...]:
+    def queue(self, *entries: Any, **more: Any) -> tuple[str, ...]:
         ids = tuple(entry["id"] for entry in entries)
-        answer = self.ask("queue", entries=list(entries))
+        answer = self.ask("queue", entries=list(entries), **more)
         assert answer == {"queued": list(ids), "ahead": answer.get("ahead")}, answer
         return ids
 

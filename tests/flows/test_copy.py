@@ -245,3 +245,27 @@ def test_what_the_host_lacks_is_reported(context: Context, here: Path) -> None:
     with pytest.raises(StepError, match="No such file or directory"):
         copy(context, "data", "gpu1:/no/such/place", vm=True, here=here)
     assert sorted(path.name for path in here.iterdir()) == ["data"]
+
+
+def test_what_was_named_and_does_not_come_is_an_error(context: Context, far: Path, here: Path) -> None:
+    os.mkfifo(far / "tree" / "fifo")
+    with pytest.raises(StepError, match="fifo was not copied: it is a device, a socket or a pipe"):
+        copy(context, f"gpu1:{far}/tree/fifo", ".", vm=True, here=here)
+    assert [*here.iterdir()] == []
+    # In a folder, it is left out.
+    result = pulled(context, f"gpu1:{far}/tree", ".", here)
+    assert set(result.hosts[0].skipped) == {"tree/fifo", "tree/out"}
+
+
+def test_a_file_of_proc_comes_with_its_content(context: Context, here: Path) -> None:
+    """Its size is 0, because the kernel makes it only when somebody reads it."""
+    assert pulled(context, "gpu1:/proc/meminfo", ".", here).hosts[0].files == 1
+    assert (here / "meminfo").read_text().startswith("MemTotal: ")
+    with pytest.raises(StepError, match="kallsyms was not copied: it has no size, and more than 1048576 bytes"):
+        copy(context, "gpu1:/proc/kallsyms", ".", vm=True, here=here)
+
+
+def test_an_error_of_a_host_names_the_folder_as_you_wrote_it(context: Context, here: Path) -> None:
+    (here / "data").touch()
+    with pytest.raises(StepError, match=r"No such file or directory: /no/such$"):
+        copy(context, "data", "gpu1:/no/such/place", vm=True, here=here)

@@ -23,7 +23,9 @@ from kit.flows.queue.join import join
 from kit.flows.queue.line import change, look
 from kit.flows.run.again import repeat
 from kit.flows.run.attach import attach, run_logs, wait
+from kit.flows.run.folders import remove_runs
 from kit.flows.run.listing import listing, stored_run
+from kit.flows.run.pull import pull
 from kit.flows.run.stop import stop
 from kit.model.doctor import Area, DoctorResult, Finding, Sight
 from kit.model.launch import RunPolicy, RunRequest
@@ -163,6 +165,24 @@ def test_the_beginning_of_several_ids_is_named_as_such(line: Line) -> None:
             act(line.cluster.context(), "20")
         named = sorted([holder, *runs, array.of], reverse=True)
         assert f": {', '.join(named[:3])} …" in caught.value.message
+    with pytest.raises(InputError, match="'20' is the beginning of 4 runs: "):
+        line.join(np=1, turn=Turn(after=(After(run="20"),)))
+    line.open()
+
+
+def test_a_run_in_line_has_nothing_to_pull_or_to_remove(line: Line, tmp_path: Path) -> None:
+    line.holder()
+    (second,) = line.join()
+    line.listing()
+    context = line.cluster.context()
+    with pytest.raises(NotReadyError, match=f"^run {second} waits in line, and has not started yet") as caught:
+        pull(context, [second], here=tmp_path)
+    assert caught.value.hint == "see why: kit queue"
+    with pytest.raises(NotReadyError, match=f"^run {second} waits in line, and has not started yet") as caught:
+        remove_runs(context, [second], older_s=None, dry_run=False, confirm=lambda _: True)
+    assert caught.value.hint == f"take it out of the line: kit queue rm {second}"
+    with pytest.raises(KitError, match="no run 'nope'"):
+        pull(context, ["nope"], here=tmp_path)
     line.open()
 
 
@@ -175,6 +195,19 @@ def test_a_change_of_somebody_elses_run_names_the_person(line: Line, monkeypatch
         (last,) = line.join(np=1, turn=Turn(after=(After(run=mine),)))
     changed = change(line.cluster.context(), "remove", [mine, hers[0]])
     assert changed.owners == {hers[0]: "anna@laptop", last: "anna@laptop"}
+    line.open()
+
+
+def test_stop_names_the_runs_that_wait_for_what_left(line: Line) -> None:
+    line.holder()
+    (first,) = line.join(np=1)
+    (second,) = line.join(np=1, turn=Turn(after=(After(run=first, how="any"),)))
+    assert stop(line.cluster.context(), second, grace_s=None).id == second
+    assert line.cluster.reporter.warnings == []
+    (third,) = line.join(np=1, turn=Turn(after=(After(run=first, how="any"),)))
+    stop(line.cluster.context(), first, grace_s=None)
+    (warning,) = line.cluster.reporter.warnings
+    assert warning.text == f"runs that wait for it never start: {third}"
     line.open()
 
 
@@ -227,6 +260,11 @@ def test_after_follows_how_a_run_ended(line: Line) -> None:
     (bad,) = line.join("exit 3", np=1)
     (repair,) = line.join(np=1, turn=Turn(after=(After(run=bad, how="failed"),)))
     (never,) = line.join(np=1, turn=Turn(after=(After(run=bad),)))
+    waiting = [bad, repair, never]
+    assert (
+        [run.id for run in line.listing().waiting] == [run.id for run in look(line.cluster.context()).runs] == waiting
+    )
+    assert line.listing().waiting[1].after == (After(run=bad, how="failed"),)
     line.open()
     assert line.ended(repair).exit_code == 0
     until(lambda: line.reasons() == {never: "never"})

@@ -17,12 +17,15 @@ from kit.cli.text.shown import diff
 from kit.errors import InputError, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.context import Context
+from kit.flows.queue.join import join
 from kit.flows.run import code as codeflow
 from kit.flows.run import shipping
+from kit.flows.run.attach import wait
 from kit.flows.run.listing import show
 from kit.flows.run.planning import dry_run
 from kit.model.code import Needed, Snapshot
 from kit.model.launch import ClusterRecord, RunPolicy, RunRequest
+from kit.model.queue import Turn
 from kit.model.repository import Repository
 from kit.model.values import replace
 from kit.remote.code import gathered
@@ -30,6 +33,7 @@ from kit.remote.code.fetched import facts
 from kit.remote.code.gatherer import NotGatheredError, Place
 from kit.remote.code.pack import Changed, write_pack
 from kit.remote.code.snapshot import take
+from kit.remote.run.door import Door
 from kit.remote.ship.faults import BaseMissingError
 from kit.remote.ship.porter import manifest
 from tests.fakes import git_server
@@ -356,6 +360,29 @@ def test_the_difference_from_the_commit_has_a_file(coded: Coded, monkeypatch: py
     clean = coded.run()
     coded.keep_runs()
     assert show(coded.cluster.context(), clean["id"]).diff == ""
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_an_array_has_one_difference_from_the_commit(
+    coded: Coded, monkeypatch: pytest.MonkeyPatch, *, older: bool
+) -> None:
+    """It may have a megabyte, and an array 1,000 runs. An older launcher wants it in each run."""
+    as_author(monkeypatch)
+    repository(coded.folder, {})
+    (coded.folder / "train.py").write_text("@@ two\n")
+    if older:
+        monkeypatch.setattr(Door, "takes_diffs", property(lambda _: False, lambda *_: None), raising=False)
+    requests: list[Any] = []
+    ask = Door.ask
+    monkeypatch.setattr(Door, "ask", lambda door, request: requests.append(request) or ask(door, request))
+    context = coded.cluster.context(code=str(coded.folder))
+    runs = join(context, RunRequest(command=("true",), np=1), Turn(array=(0, 1, 2))).runs
+    (request,) = requests
+    assert ["@@ two" in json.dumps(entry) for entry in request["entries"]] == [older] * 3
+    assert ("@@ two" in request.get("diff", {}).get("diff", "")) is not older
+    for run in runs:
+        wait(context, run)
+        assert (coded.cluster.head.runs / run / "code.diff").read_text().endswith("+@@ two\n")
 
 
 def as_author(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ _RECORD: dict[str, Any] = {
 
 def _hello(*, record: str = json.dumps(_RECORD), code: Any = None) -> dict[str, Any]:
     code = code or {"ab12": ["gpu1"]}
-    knows = {"stdin": True, "words": True, "options": ["cpus"]}
+    knows = {"stdin": True, "words": True, "diffs": True, "options": ["cpus"]}
     return {"kit-launch": 2, **knows, "record": record, "runs": [RUN], "code": code}
 
 

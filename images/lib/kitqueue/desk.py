@@ -1,10 +1,11 @@
 """What kit asks about the line, through kit-launch (kitrun.front): join it, see it, change it, and cordon hosts.
 
-{"op": "queue", "entries": [entry, ...]}
+{"op": "queue", "entries": [entry, ...], "diff": {...}}
     {"queued": [ids], "ahead": how many runs were in line before}, {"unknown": word} if a run waits for another that
     nobody knows, with {"known": N, "size": N} if it is an array of which runs are missing, {"taken": [ids]} if there
     are runs with these ids, or {"failed": why}. kit.plan.queue has an entry's form. The head adds `place`, `queued`
-    and `limit`, and finds out what the words in `after` mean (kitqueue.words)
+    and `limit`, and finds out what the words in `after` mean (kitqueue.words). `diff`, if it is there, is how the code
+    of all of them differs from its commit
 {"op": "line"}
     {"line": [entries without what is secret or long], "state": {...}, "living": [records], "cordons": {...},
     "torn": [ids whose files are damaged], "now": seconds since 1970, by this clock}
@@ -96,6 +97,8 @@ def queue(request: Mapping[str, Any], root: str) -> Answer:
         if not store.ID.fullmatch(given["id"]) or given["request"]["id"] != given["id"]:
             raise ValueError("this is not the id of a run")
         entries.append(dict(given, limit=given["request"]["policy"].get("timeout")))
+    diff = request.get("diff")
+    diffs = [(dict(diff), [entry["id"] for entry in entries])] if diff else []
     with line.changing(root):
         taken = [entry["id"] for entry in entries if line.has(entry["id"], root) or store.Run(entry["id"], root).exists]
         if taken:
@@ -113,7 +116,7 @@ def queue(request: Mapping[str, Any], root: str) -> Answer:
                 )
         for entry in entries:
             keeper.check(entry, root)
-        ahead = line.add(entries, root)
+        ahead = line.add(entries, root, diffs)
     return {"queued": [entry["id"] for entry in entries], "ahead": ahead}
 
 

@@ -228,6 +228,9 @@ class Keeper:
 
     def _begin(self, run: store.Run, entry: line.Entry, chosen: order.Chosen, view: View) -> None:
         launch = launch_of(entry, chosen, self.root, fill.networks_now(entry, view.deployed, view.since))
+        diff = line.diff(run.id, self.root)
+        if diff:
+            launch["info"] = dict(launch["info"], code=dict(launch["info"]["code"], **diff))
         record = dict(begin.record_of(run.id, launch), queued=entry.get("queued"))
         if words.array_of(entry):
             record["array"] = entry["array"]

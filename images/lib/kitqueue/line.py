@@ -2,6 +2,7 @@
 
 ID.json       a run that waits: its shape, its turn, and the request that starts it. Only root reads it, because the
               request has the values of variables. It goes when the run starts
+.diffs/ID     how the code of that run differed from its commit; the runs of an array are names of one file
 .state.json   what the keeper last decided: why each run waits, and the reservation
 .cordons.json the hosts on which nothing new is placed, with the reason
 .lock         held while the line changes
@@ -23,6 +24,8 @@ RECORD = "/etc/kit/cluster.json"
 MOST = 10000
 
 Entry = Dict[str, Any]
+# How code differed from its commit (kit.plan.run.records.diff_fields), and the runs with that code.
+Diffs = Sequence[Tuple[Mapping[str, str], Sequence[str]]]
 # What was read before: id -> inode, size and time of the file, and the entry.
 Cache = Dict[str, Tuple[Tuple[int, int, int], Optional[Entry]]]
 
@@ -119,23 +122,45 @@ def code(waiting: Iterable[Entry]) -> Set[str]:
     return {entry["request"]["code"] for entry in waiting if entry["request"].get("code")}
 
 
-def add(new: Sequence[Entry], root: Optional[str] = None) -> int:
+def add(new: Sequence[Entry], root: Optional[str] = None, diffs: Diffs = ()) -> int:
     """Put runs at the end of the line. Return how many were there before. In `changing`. Raises OSError and Full."""
     there = entries(root)
     if len(there) + len(new) > MOST:
         raise Full("there are %d runs in line, and the most is %d" % (len(there), MOST))
     place = there[-1]["place"] + 1 if there else 1
-    done = []
+    ids = [entry["id"] for entry in new]
     try:
+        for diff, owners in diffs:
+            _write_diff(diff, [name for name in owners if name in ids], root)
         for number, entry in enumerate(new):
-            done.append(entry["id"])
             # One from another head keeps the time since which it waits.
             write(dict(entry, place=place + number, queued=entry.get("queued") or time.time()), root)
     except OSError:
-        for name in done:
+        for name in ids:
             remove(name, root)
         raise
     return len(there)
+
+
+def diff(run_id: str, root: Optional[str] = None) -> Dict[str, Any]:
+    """Return how the code of a run in line differed from its commit, as fields of its record. Empty if it did not."""
+    return store.read(_diff_path(run_id, root)) or {}
+
+
+def _diff_path(run_id: str, root: Optional[str]) -> str:
+    return os.path.join(_path(".diffs", root), run_id)
+
+
+def _write_diff(diff: Mapping[str, str], ids: Sequence[str], root: Optional[str]) -> None:
+    """Write a difference once for all of these runs. It may have a megabyte, and an array 1,000 runs."""
+    os.makedirs(_path(".diffs", root), mode=0o700, exist_ok=True)
+    for name in ids:
+        path = _diff_path(name, root)
+        try:
+            os.link(_diff_path(ids[0], root), path)
+        except OSError:
+            # The first one, or the file system has no links.
+            _write_for_good(path, diff)
 
 
 def write(entry: Entry, root: Optional[str] = None) -> None:
@@ -161,11 +186,14 @@ def _write_for_good(path: str, value: object) -> None:
 
 def remove(run_id: str, root: Optional[str] = None) -> bool:
     """Take a run out of the line. Return whether it was there."""
+    there = True
     try:
         os.unlink(_path(run_id + ".json", root))
     except OSError:
-        return False
-    return True
+        there = False
+    with contextlib.suppress(OSError):
+        os.unlink(_diff_path(run_id, root))
+    return there
 
 
 def state(root: Optional[str] = None) -> Dict[str, Any]:

@@ -2,9 +2,10 @@
 them from the earlier one. A run that is on both heads for a moment starts once: the earlier head is a node by then.
 
 {"op": "give"}
-    {"entries": [entry, ...], "cordons": {...}}: the first entries, whole, at most about MOST_BYTES. Each has `ended`:
-    how those runs ended for which it waits, because the next head has no record of them
-{"op": "take", "entries": [entry, ...], "cordons": {...}, "head": name}
+    {"entries": [entry, ...], "diffs": [[diff, [ids]], ...], "cordons": {...}}: the first entries, whole, at most about
+    MOST_BYTES. Each has `ended`: how those runs ended for which it waits, because the next head has no record of them.
+    `diffs` are those of their code (kitqueue.line)
+{"op": "take", "entries": [entry, ...], "diffs": [[diff, [ids]], ...], "cordons": {...}, "head": name}
     {"taken": [ids]}: those that are in line here now, or have started here already; or {"failed": why}
 {"op": "forget", "ids": [...], "cordons": [hosts]}
     {"forgotten": [ids]}: those that left the line here. The cordons of these hosts go, too; or {"failed": why}
@@ -26,14 +27,19 @@ AWAY = ("give", "forget")
 
 def give(_: Mapping[str, Any], root: str) -> Dict[str, Any]:
     entries: List[line.Entry] = []
+    # The text of a difference -> the runs with that code.
+    owners: Dict[str, List[str]] = {}
     size = 0
     for entry in line.entries(root):
         whole = dict(entry, ended=dict(entry.get("ended") or {}, **_ended(entry, root)))
-        size += len(json.dumps(whole))
+        diff = json.dumps(line.diff(entry["id"], root))
+        size += len(json.dumps(whole)) + (0 if diff in owners else len(diff))
         if entries and size > MOST_BYTES:
             break
         entries.append(whole)
-    return {"entries": entries, "cordons": line.cordons(root)}
+        owners.setdefault(diff, []).append(entry["id"])
+    diffs = [[json.loads(diff), ids] for diff, ids in owners.items() if diff != "{}"]
+    return {"entries": entries, "diffs": diffs, "cordons": line.cordons(root)}
 
 
 def _ended(entry: Mapping[str, Any], root: str) -> Dict[str, bool]:
@@ -56,7 +62,7 @@ def take(request: Mapping[str, Any], root: str) -> Dict[str, Any]:
         keeper.check(entry, root)
     with leases.starting(root), line.changing(root):
         new = [entry for entry in given if not line.has(entry["id"], root) and not store.Run(entry["id"], root).exists]
-        line.add(new, root)
+        line.add(new, root, [(dict(diff), [*ids]) for diff, ids in request.get("diffs") or []])
         # A word of somebody on this head is newer.
         line.write_cordons(dict(request.get("cordons") or {}, **line.cordons(root)), root)
     return {"taken": [entry["id"] for entry in given]}

@@ -1,11 +1,12 @@
 """kit-launch: kit starts a run, follows it, and stops it through this program. The run itself does not need it.
 
-Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "options": [names], "record":
-"<cluster.json>", "runs": [runs that hold slots], "code": {digest: [hosts]}, "needed": [digests], "waiting": N,
-"cordons": {...}, "reserved": {...}, "now": seconds since 1970, by this clock}: the runs by kitrun.leases.held; the
-snapshots of code that are here, the newest first, and those that these and waiting runs need; what is reserved for the
-first in line (kitqueue.gate).
-`words`: an added place may have "env" (kitelastic.desk). `options`: those of a run that earlier launchers ignore
+Protocol. First this prints a line {"kit-launch": 2, "stdin": true, "words": true, "diffs": true, "options": [names],
+"record": "<cluster.json>", "runs": [runs that hold slots], "code": {digest: [hosts]}, "needed": [digests],
+"waiting": N, "cordons": {...}, "reserved": {...}, "now": seconds since 1970, by this clock}: the runs by
+kitrun.leases.held; the snapshots of code that are here, the newest first, and those that these and waiting runs need;
+what is reserved for the first in line (kitqueue.gate).
+`words`: an added place may have "env" (kitelastic.desk). `diffs`: runs that join the line may have one difference of
+their code together (kitqueue.desk). `options`: those of a run that earlier launchers ignore
 (kitrun.requests). kit answers with one line, and gets one or more:
 
     {"op": "start", "id", "places", "helpers", "hostfile", "argv", "env", "head", "policy", "info", "wait", "code",
@@ -92,6 +93,7 @@ class Front:
                 "kit-launch": 2,
                 "stdin": True,
                 "words": True,
+                "diffs": True,
                 "options": OPTIONS,
                 "record": read_record(self.record),
                 "runs": runs,

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from kit.config.selection import select_hosts
-from kit.errors import InputError
+from kit.errors import InputError, StepError
 from kit.events import HostDone, Phase
 from kit.flows.context import Context
 from kit.flows.run.bring import fetch_all, in_container
@@ -85,8 +85,10 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
     wanted: dict[str, tuple[Wanted, ...]] = {}
     folders: dict[str, int] = {}
     skipped = {}
+    tops: dict[str, str] = {}
     for host, listing in listings.items():
         top = listing.entries[0].path.partition("/")[0] if listing.entries else ""
+        tops[host] = top
         good, skipped[host] = pulling.sorted_out(listing.entries, (), (top,))
         start = f"{host}/{called}" if len(origin.hosts) > 1 else name or called
         wanted[host] = tuple(Wanted(entry=entry, target=start + entry.path[len(top) :]) for entry in good)
@@ -102,9 +104,13 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
         pulled, failures = fetch_all(context, store, listings, wanted, missing=wanted, commands=commands)
     finally:
         store.finish()
-    fanout.Outcome(results=pulled, failures=failures).or_raise("kit cp")
-    hosts = tuple(replace(one, skipped={**skipped[host], **one.skipped}) for host, one in pulled.items())
-    return PullResult(run="", folder=str(folder / name if name else folder), hosts=hosts)
+    hosts = {host: replace(one, skipped={**skipped[host], **one.skipped}) for host, one in pulled.items()}
+    # A part of a folder may stay away, but not what you named.
+    named = {host: one.skipped[tops[host]] for host, one in hosts.items() if tops[host] in one.skipped}
+    none = {host: StepError(f"{origin.path} was not copied: {why}", host=host) for host, why in named.items()}
+    came = {host: one for host, one in hosts.items() if host not in none}
+    fanout.Outcome(results=came, failures={**failures, **none}).or_raise("kit cp")
+    return PullResult(run="", folder=str(folder / name if name else folder), hosts=tuple(came.values()))
 
 
 def _typed_name(path: str) -> str:

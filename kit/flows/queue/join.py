@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kit.errors import InputError, Interrupted, KitError, NotReadyError
@@ -10,6 +10,7 @@ from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.run.code import Code
 from kit.flows.run.environment import sources
+from kit.flows.run.listing import unknown_run
 from kit.flows.run.ready import Ready, make_ready, plan_on, with_code
 from kit.model.answer import answer_of, convert
 from kit.model.launch import LaunchPlan, Node, RunRequest
@@ -73,14 +74,17 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
             ready = replace(ready, cordoned=[node for node in ready.cordoned if node.name not in without])
             launches = plans() if without else launches
         nodes = _all_nodes(context, ready)
+        code = ready.code.record if ready.code else None
+        # It may have a megabyte, and an array 1,000 runs. An older launcher wants it in each entry.
+        code, diff = records.without_diff(code) if code and ready.door.takes_diffs else (code, {})
         entries = [
-            _entry(ready, one, plan, turn, nodes, share=share, array=member)
+            _entry(ready, one, plan, turn, nodes, share=share, array=member, code=code)
             for (one, plan), member in zip(launches, members, strict=True)
         ]
-        answer = ready.door.ask({"op": "queue", "entries": entries})
+        answer = ready.door.ask({"op": "queue", "entries": entries, **({"diff": diff} if diff else {})})
     finally:
         ready.door.close()
-    _check_answer(ready.door, answer)
+    _check_answer(context, ready.door, answer)
     # The runs of an array have the same values, and the cache has room for a few hundred files.
     remember(array if turn.array else ids[0], dict(ready.request.env), members=ids if turn.array else ())
     with answer_of(ready.door.host, "its answer about the line"):
@@ -153,6 +157,7 @@ def _entry(
     *,
     share: int,
     array: Member | None,
+    code: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     start = records.start_request(
         plan,
@@ -161,7 +166,7 @@ def _entry(
         head=ready.cluster.nodes[0].name,
         by=ready.by,
         wait=False,
-        code=ready.code.record if ready.code else None,
+        code=code,
         # Without the variables of an array, which follow from the record.
         options=kept_options(request, sources(ready.request.env)),
         exclusive=ready.exclusive,
@@ -186,7 +191,7 @@ def _new_ids(count: int) -> list[str]:
     return sorted(ids)
 
 
-def _check_answer(door: Door, answer: object) -> None:
+def _check_answer(context: Context, door: Door, answer: object) -> None:
     """Raise an error if the runs are not in line."""
     with answer_of(door.host, "its answer about the line"):
         fields = convert(answer, dict[str, Any])
@@ -202,7 +207,7 @@ def _check_answer(door: Door, answer: object) -> None:
             hint=f"however they ended: --after {word},any; or name the runs that count: kit runs",
         )
     if isinstance(unknown, str):
-        raise InputError(f"--after {unknown}: the head has no such run", hint="list the runs: kit runs; kit queue")
+        raise unknown_run(context, unknown)
     why = fields.get("failed")
     raise NotReadyError(
         f"the head could not queue the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",

@@ -57,9 +57,11 @@ def move(old: Asks, new: Asks) -> int:
         with answer_of(old.host, "its line of runs"):
             entries = convert(given.get("entries"), list[Entry])
             cordons = convert(given.get("cordons", {}), dict[str, Any])
+            diffs = convert(given.get("diffs", []), list[Any])
         if not entries and not cordons:
             return count
-        taken = _ids(new, new.ask({"op": "take", "entries": entries, "cordons": cordons, "head": new.host}), "taken")
+        part = {"op": "take", "entries": entries, "diffs": diffs, "cordons": cordons, "head": new.host}
+        taken = _ids(new, new.ask(part), "taken")
         # Cordons that stay there would come back with a later deploy, also those that somebody has ended meanwhile.
         forgotten = _ids(old, old.ask({"op": "forget", "ids": taken, "cordons": [*cordons]}), "forgotten")
         if not entries:

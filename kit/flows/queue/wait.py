@@ -119,12 +119,17 @@ def not_meant(door: Door, answer: Mapping[str, Any]) -> NotReadyError:
 def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str, reporter: Reporter) -> RunRecord:
     """Return the record of what `kit stop` took out of the line. It has no places, because it never started.
 
-    Of an array, `id` has all runs that left the line. Warn about those that run already.
+    Of an array, `id` has all runs that left the line. Warn about those that run already, and about runs in line that
+    wait for one that left.
     """
     with answer_of(door.host, "its answer about the line"):
         run = answers.waiting(answer["removed"], None) if answer["removed"] is not None else None
         members = convert(answer.get("members", []), list[str])
         living = convert(answer.get("living", []), list[str])
+        others = convert(answer.get("others", []), list[str])
+    if others:
+        text = f"runs that wait for it never start: {', '.join(map(one_line, others[:3]))}{' …' if others[3:] else ''}"
+        reporter.report(Warned(text=text, hint="see who waits for what: kit queue"))
     if living:
         text = f"runs of the array go on: {', '.join(map(one_line, living[:3]))}{' …' if len(living) > 3 else ''}"
         reporter.report(Warned(text=text, hint=f"stop each: kit stop {one_line(living[0])}"))

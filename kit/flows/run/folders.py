@@ -10,7 +10,7 @@ from kit.errors import Interrupted, KitError
 from kit.events import Phase, Warned
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
-from kit.flows.run.listing import StoredRun, stored_runs
+from kit.flows.run.listing import StoredRun, check_started, stored_runs
 from kit.model.host import Host
 from kit.model.results import RemoveRunsResult, RunFolder, RunSize, Survey
 from kit.model.text import fold, size
@@ -75,6 +75,12 @@ def remove_runs(
     state = survey(context)
     if state.failures:
         fanout.Outcome(results=state.folders, failures=state.failures).or_raise("kit runs rm")
+    check_started(
+        context,
+        words,
+        (folder.id for known in state.folders.values() for folder in known),
+        "take it out of the line: kit queue rm {run}",
+    )
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(time.time() - older_s)) if older_s is not None else None
     runs = folders.chosen(state, words, older_than=stamp)
     records = _records(context, {run.id for run in runs}) if runs else []

@@ -79,8 +79,26 @@ def _not_stored(word: str | None, listed: RunList) -> Exception:
     ids = [*(run.id for run, _ in listed.stored), *waiting]
     matches = [name for name in ids if word and name.startswith(word)]
     if len(matches) == 1 and matches[0] in waiting:
-        return NotReadyError(f"run {matches[0]} waits in line, and has not started yet", hint="see why: kit queue")
+        return _not_started(matches[0], "see why: kit queue")
     return no_such_run(word, ids)
+
+
+def check_started(context: Context, words: Iterable[str], known: Iterable[str], hint: str) -> None:
+    """Raise NotReadyError if a word means none of the runs that hosts have, but one in line. `hint` may have {run}."""
+    ids = tuple(known)
+    missing = [word for word in words if not any(name.startswith(word) for name in ids)]
+    waiting: Sequence[WaitingRun] = ()
+    if missing:
+        with suppress(KitError):
+            waiting = listing(context).waiting
+    for word in missing:
+        matches = [run.id for run in waiting if run.id.startswith(word)]
+        if len(matches) == 1:
+            raise _not_started(matches[0], hint.format(run=matches[0]))
+
+
+def _not_started(run: str, hint: str) -> NotReadyError:
+    return NotReadyError(f"run {run} waits in line, and has not started yet", hint=hint)
 
 
 def unknown_run(context: Context, word: str | None) -> Exception:

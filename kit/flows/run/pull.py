@@ -12,7 +12,7 @@ from kit.events import Note, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.bring import bring, kept_apart
 from kit.flows.run.checkpoints import Brought, RunHosts, bring_checkpoints, folder_of, hosts_of
-from kit.flows.run.listing import no_such_run
+from kit.flows.run.listing import check_started, no_such_run
 from kit.model.host import Host
 from kit.model.results import Listing, Pulled, PullResult, RunStart
 from kit.model.text import fold
@@ -171,6 +171,8 @@ def _run(context: Context, word: str | None) -> tuple[str, Mapping[str, KitError
     if not outcome.results:
         outcome.or_raise("kit pull")
     runs = [run for known in outcome.results.values() for run in known]
+    if word is not None:
+        check_started(context, [word], runs, "see why: kit queue")
     if not runs:
         raise no_such_run(word)
     if word is not None:

@@ -161,6 +161,12 @@ def diff_fields(diff: bytes) -> dict[str, str]:
         return {"diff64": base64.b64encode(diff).decode()}
 
 
+def without_diff(code: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return what a record says about its code (`code_record`) without the difference, and the fields of that."""
+    diff = {name: code[name] for name in ("diff", "diff64") if name in code}
+    return {name: value for name, value in code.items() if name not in diff}, diff
+
+
 def diff_of(code: Mapping[str, Any]) -> bytes:
     """Return the difference that `diff_fields` put into what a record says about its code. Ranks may write to it."""
     text, packed = code.get("diff"), code.get("diff64")

@@ -56,6 +56,7 @@ class _Hello(Struct, frozen=True, kw_only=True):
     runs: tuple[dict[str, Any], ...] = ()
     stdin: bool = False
     words: bool = False
+    diffs: bool = False
     options: tuple[str, ...] | None = None
     code: dict[str, tuple[str, ...]] | None = None
     needed: tuple[str, ...] = ()
@@ -91,6 +92,8 @@ class Door:
         # Whether the launcher passes standard input on to rank 0, and whether hosts that come to an elastic run can
         # have their own values of variables.
         self.takes_stdin = self.takes_words = False
+        # Whether runs that join the line can have one difference of their code together.
+        self.takes_diffs = False
         # See kit.plan.run.known; None if it lists none.
         self.options: Sequence[str] | None = None
         self.living: tuple[Mapping[str, Any], ...] = ()
@@ -141,7 +144,7 @@ class Door:
             hello = convert(self._hello, _Hello)
         self.record, self.takes_stdin, self.living, self.code = hello.record, hello.stdin, hello.runs, hello.code
         self.needed = Needed(digests=hello.needed, at=self._asked_at)
-        self.takes_words, self.options = hello.words, hello.options
+        self.takes_words, self.takes_diffs, self.options = hello.words, hello.diffs, hello.options
         self.waiting, self.cordons, self.reserved = hello.waiting, hello.cordons, hello.reserved
         self.now = hello.now
 

@@ -80,6 +80,9 @@ def print_line(runs: int) -> None:
         entry = value_of(read_file(folder, file, RECORD_BYTES)) if is_run(name) and file.endswith(".json") else {}
         # The request has the values of variables, which may be secrets.
         shown = {key: entry[key] for key in SHOWN if key in entry}
+        # What a word means on the head comes after the word and how the run must end.
+        if isinstance(shown.get("after"), list):
+            shown["after"] = [group[:2] if isinstance(group, list) else group for group in shown["after"]]
         if shown.get("id") == name:
             reason = reasons.get(name) if isinstance(reasons, dict) else None
             sys.stdout.write(json.dumps({"queued": shown, "reason": reason}) + "\n")

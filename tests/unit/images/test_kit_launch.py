@@ -33,6 +33,7 @@ def test_it_says_hello_with_the_record(head: Head) -> None:
         "kit-launch": VERSION,
         "stdin": True,
         "words": True,
+        "diffs": True,
         "options": [*known.FLAGS],
         "record": '{"kit": 1}\n',
         "runs": [],

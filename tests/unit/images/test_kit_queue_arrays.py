@@ -101,6 +101,26 @@ def test_an_array_is_held_moved_and_removed_as_a_whole_or_singly(line: Line) -> 
     assert line.ask("change", id=of, how="remove") == {"missing": of}
 
 
+def test_the_runs_of_an_array_have_the_difference_of_their_code_on_the_disk_once(line: Line) -> None:
+    _, entries = line.array(4, 2, 2, 2)
+    for entry in entries:
+        entry["request"]["info"]["code"] = {"digest": "", "dirty": True}
+    first, second, third, last = line.queue(*entries, diff={"diff": "+x\n"})
+    line.hosts_of(first)
+    folder = line.head.runs / ".queue" / ".diffs"
+    until(lambda: not (folder / first).exists())
+    assert sorted(file.name for file in folder.iterdir()) == [second, third, last]
+    assert len({file.stat().st_ino for file in folder.iterdir()}) == 1
+    assert (line.head.runs / first / "code.diff").read_text() == "+x\n"
+    assert "diff" not in line.record(first)["code"]
+    line.ask("change", id=second, how="remove")
+    line.let_go(first)
+    line.let_go(third)
+    line.hosts_of(last)
+    assert (line.head.runs / last / "code.diff").read_text() == "+x\n"
+    until(lambda: not [*folder.iterdir()])
+
+
 def test_stop_and_attach_of_an_array(line: Line) -> None:
     of, entries = line.array(3, 2, 2, 2)
     living, *waiting = line.queue(*entries)

@@ -15,6 +15,7 @@ from tests.fakes import launcher
 from tests.fakes.head import MakeHead, until
 from tests.fakes.line import Line
 
+line: Any = launcher.load("kitqueue.line")
 moving: Any = launcher.load("kitqueue.moving")
 
 
@@ -99,6 +100,23 @@ def test_a_long_line_moves_in_parts(heads: tuple[Line, Line], monkeypatch: pytes
     monkeypatch.setattr(moving, "MOST_BYTES", 10)
     given = moving.give({}, str(old.head.runs))
     assert [entry["id"] for entry in given["entries"]] == [ids[0]]
+
+
+def test_the_differences_of_code_move_once(heads: tuple[Line, Line]) -> None:
+    old, new = heads
+    alike = old.queue(*(old.entry(1, held=True) for _ in range(2)), diff={"diff": "+x"})
+    (other,) = old.queue(old.entry(1, held=True), diff={"diff64": "/w=="})
+    (clean,) = old.queue(old.entry(1, held=True))
+    given = moving.give({}, str(old.head.runs))
+    assert given["diffs"] == [[{"diff": "+x"}, [*alike]], [{"diff64": "/w=="}, [other]]]
+    # All are held, so no keeper lives there.
+    old.head.record.unlink()
+    assert move(Far(old, "gpu2"), Far(new, "gpu1")) == 4
+    root = str(new.head.runs)
+    assert [line.diff(run, root) for run in (*alike, other, clean)] == [{"diff": "+x"}] * 2 + [{"diff64": "/w=="}, {}]
+    folder = ".queue/.diffs"
+    assert len({(new.head.runs / folder / run).stat().st_ino for run in alike}) == 1
+    assert not [*(old.head.runs / folder).iterdir()]
 
 
 def test_only_the_head_changes_in_the_request() -> None:

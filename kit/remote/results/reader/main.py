@@ -11,6 +11,7 @@ write PATH NAME KIND    writes frames from standard input to PATH; KIND is f or 
 remove FOLDER RUNS      removes runs of a cluster; standard input: [ID, ...]
 """
 
+import os
 import sys
 from typing import Any, Dict, List
 
@@ -35,4 +36,5 @@ def main(argv: List[str]) -> None:
     try:
         operations[argv[0]](*argv[1:])
     except OSError as error:
-        sys.exit("%s%s" % (error.strerror, ": %s" % (error.filename,) if error.filename else ""))
+        name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename
+        sys.exit("%s%s" % (error.strerror, ": %s" % (name,) if name else ""))

@@ -10,6 +10,8 @@ from .frames import frame, note
 from .paths import inner, opened, regular
 
 CHUNK = 1 << 18
+# The most that is read of a file without a size, such as those of /proc.
+MOST_UNSIZED = 1 << 20
 
 
 def send(top: str, below: str) -> None:
@@ -49,6 +51,9 @@ def send_file(file: int, at: int, time: int, most: int) -> None:
     if before.st_mtime_ns != time or at > before.st_size:
         # What kit has is another version.
         at = 0
+    if not before.st_size:
+        send_unsized(file, before)
+        return
     note(b"H", at=at, size=before.st_size, time=before.st_mtime_ns, mode=before.st_mode & 0o777)
     digest = hashlib.sha256()
     count = 0
@@ -67,3 +72,24 @@ def send_file(file: int, at: int, time: int, most: int) -> None:
     after = os.fstat(file)
     changed = count != before.st_size or (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns)
     note(b"E", sha256=digest.hexdigest(), changed=changed)
+
+
+def send_unsized(file: int, before: os.stat_result) -> None:
+    """Send a file that says that it is empty. The kernel makes those of /proc only when they are read."""
+    data = b""
+    try:
+        while len(data) <= MOST_UNSIZED:
+            more = os.read(file, CHUNK)
+            if not more:
+                break
+            data += more
+    except OSError as error:
+        note(b"H", error=error.strerror)
+        return
+    if len(data) > MOST_UNSIZED:
+        note(b"H", error="it has no size, and more than %d bytes" % MOST_UNSIZED)
+        return
+    note(b"H", at=0, size=len(data), time=before.st_mtime_ns, mode=before.st_mode & 0o777)
+    for start in range(0, len(data), CHUNK):
+        frame(b"D", data[start : start + CHUNK])
+    note(b"E", sha256=hashlib.sha256(data).hexdigest(), changed=os.fstat(file).st_size != 0)
