@@ -29,7 +29,7 @@ from kit.model.queue import Turn
 from kit.model.repository import Repository
 from kit.model.values import replace
 from kit.remote.code import gathered
-from kit.remote.code.fetched import facts
+from kit.remote.code.fetched import Known, facts
 from kit.remote.code.gatherer import NotGatheredError, Place
 from kit.remote.code.pack import Changed, write_pack
 from kit.remote.code.snapshot import take
@@ -537,7 +537,7 @@ class Web:
         taken = take(self.origin)
         self.coded.store._write(taken)
         self.coded.store.have.setdefault("gpu1", set()).add(taken.digest)
-        gathered._remember(source, commit, gathered.Known(digest=taken.digest, notes=[]))
+        gathered._remember(source, commit, Known(digest=taken.digest, notes=[]))
         return replace(taken, folder=Path("/"), source=source.shown, git=facts(source, commit), holder="gpu1")
 
     def run(self, **more: Any) -> Any:
