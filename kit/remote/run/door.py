@@ -17,13 +17,13 @@ from typing import IO, Any
 
 from msgspec import Struct
 
-from kit.errors import KitError, NotReadyError, UnreachableError
+from kit.errors import KitError, NotReadyError
 from kit.model import names
 from kit.model.answer import OddAnswer, answer_of, convert, decode, other_version
 from kit.model.code import Needed
 from kit.model.host import Login
-from kit.remote.engine.down import engine_down
 from kit.remote.engine.hiccups import no_exec, persistently
+from kit.remote.run import endings
 from kit.remote.scripts import in_node, script
 from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
@@ -136,7 +136,9 @@ class Door:
         """
         ended = persistently(lambda: self._reached(patient=patient), no_exec)
         if not self._hello:
-            raise self._no_launcher(ended)
+            if ended.code == SSH_FAILED:
+                raise self._attempts.error(ended.error_text)
+            raise endings.no_launcher(self.host, ended)
         version = self._hello.get("kit-launch")
         if version != VERSION:
             raise other_version("the cluster has another version of kit's launcher", version, VERSION, host=self.host)
@@ -250,17 +252,7 @@ class Door:
 
     def broken(self, errors: str, code: int) -> KitError:
         """Return the error for a stream that ended too early. EngineDownError: the run may have survived."""
-        if code == SSH_FAILED:
-            return UnreachableError(
-                f"the connection to the head broke{f': {_last(errors)}' if errors else ''}",
-                hint="check that the VM is up; see how the run is: kit runs",
-                host=self._head.host,
-            )
-        return engine_down(errors, self._head.host) or NotReadyError(
-            f"the launcher ended without a message (exit {code}): its container was stopped or killed",
-            hint=f"see kit ps and kit logs {self._head.host}, then run: kit deploy",
-            host=self._head.host,
-        )
+        return endings.broken(self._head.host, errors, code)
 
     def _line(self, patience_s: float | None = None) -> bytes | None:
         """Return the next line, or None at the end of the stream. Keep what follows for `read`.
@@ -303,25 +295,6 @@ class Door:
         errors = errors_of(process)
         return errors, process.wait()
 
-    def _no_launcher(self, ended: Completed) -> KitError:
-        errors = ended.error_text
-        last = _last(errors) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
-        if ended.code == SSH_FAILED:
-            return self._attempts.error(errors)
-        if down := engine_down(errors, self._head.host):
-            return down
-        if "sudo" in last:
-            hint = "allow the user sudo without a password, or set user=root in the hosts file"
-            return NotReadyError(f"the login cannot become root: {last}", hint=hint, host=self._head.host)
-        if "o such container" in errors or "is not running" in errors:
-            hint = names.BRING_BACK
-            if "o such container" in errors:
-                # Another person's hosts file may begin with another host. A deploy would move the head from there.
-                hint += f". If kit ps shows {names.HEAD} on another host, make that the first line of hosts instead"
-            return NotReadyError(f"no cluster runs here: {last}", hint=hint, host=self._head.host)
-        message = f"the head's launcher did not start: {last}"
-        return NotReadyError(message, hint="check the nodes with kit ps, then run: kit deploy", host=self._head.host)
-
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             raise RuntimeError("the door was not opened")
@@ -346,10 +319,6 @@ class LogFile(Door):
 
     def send(self, value: Mapping[str, Any]) -> None:
         """Do nothing: a file takes no requests."""
-
-
-def _last(text: str) -> str:
-    return text.splitlines()[-1] if text else ""
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
