@@ -80,8 +80,7 @@ class ElasticOutput(Output):
     def _take(self, event: Dict[str, Any]) -> bytes:
         if event["event"] in ("formed", "reset"):
             # What failed before this world is no failure of the run.
-            self.first = None
-            self.ended.clear()
+            self._forget()
             hosts = [host for host, count in event["hosts"] for _ in range(count)]
             self.up = dict(enumerate(hosts))
             self.numbers = {(host, str(local)): rank for rank, (host, local) in enumerate(event.pop("ranks", ()))}

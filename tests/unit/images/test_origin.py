@@ -72,12 +72,16 @@ def test_of_several_exceptions_the_first_one_counts() -> None:
         (record(1, "e", RAISED + b"2026-11-28 16:22:31,104 train step 9\n"), record(1, "x", b"gpu1 0 15 0")),
         (record(1, "e", RAISED + b"Epoch 2:  37%|###7      | 37/100\n"), record(1, "x", b"gpu1 0 15 0")),
         (record(1, "x", b"gpu1 1 0 0"),),
-        # torchrun has started it again since.
-        (record(1, "e", RAISED), record(1, "u", b"gpu1 18")),
     ],
 )
 def test_otherwise_the_first_rank_counts(others: tuple[bytes, ...]) -> None:
     assert found(record(0, "e", NOTICED), ENDED, *others) == decide.RankEnd(0, "gpu1", 1, 0, False)
+
+
+def test_an_exception_before_torchruns_restart_is_past() -> None:
+    again = [record(rank, "u", host.encode() + b" 18") for rank, host in HOSTS.items()]
+    end = found(record(1, "e", RAISED), *again, record(0, "e", NOTICED), ENDED)
+    assert end == decide.RankEnd(0, "gpu1", 1, 0, False)
 
 
 # As urllib3 warns of it. The program then tried again.
