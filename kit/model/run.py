@@ -121,7 +121,8 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """One run. Times are seconds since 1970, by the head's clock.
+    """One run. Times are seconds since 1970, by the head's clock. `most_np` is the most ranks that it had: a retry, or
+    an elastic run, may go on with fewer.
 
     `state`: lost means that the run's supervisor was killed with its head, so that the run has no ending. `env` has
     only names, because a value may be a secret. `by` is user@machine of the person who started it. `stopped` is why
@@ -139,6 +140,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     image: str
     command: tuple[str, ...]
     places: tuple[Place, ...]
+    most_np: int = 0
     roles: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     by: str = ""

@@ -57,6 +57,7 @@ class _Record(Struct, frozen=True, kw_only=True):
     image: str = ""
     command: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
+    most_np: int = 0
     helpers: tuple[_Helper, ...] = ()
     env: tuple[str, ...] = ()
     by: str = ""
@@ -220,6 +221,7 @@ def _record(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, live
         image=run.image,
         command=run.command,
         places=run.places,
+        most_np=max(run.most_np, sum(place.ranks for place in run.places)),
         roles=tuple(helper.role for helper in run.helpers),
         env=run.env,
         by=run.by,
@@ -245,7 +247,7 @@ def _check_limits(run: _Record, end: _Ending) -> None:
     """Raise OddAnswer if a number is beyond what it can count."""
     if not all(0 <= moment <= _LATEST for moment in (run.started, end.ended or 0.0)):
         raise OddAnswer("a time is not between 1970 and 4147")
-    counts = [end.attempt, end.exit_code or 0, *(end.left or {}).values()]
+    counts = [run.most_np, end.attempt, end.exit_code or 0, *(end.left or {}).values()]
     if end.failure is not None:
         counts += [end.failure.rank or 0, end.failure.exit_code or 0]
     for place in run.places:

@@ -282,6 +282,9 @@ def test_lost_hosts_are_left_out_where_enough_ranks_stay(
     last = len(story.mpirun) - 1 - story.mpirun[::-1].index(f"np {np}")
     assert story.mpirun[last:] == [f"np {np}", *hosts]
     assert [event["dropped"] for event in story.events("again")] == [dropped]
+    record = json.loads((head.runs / head.ids[-1] / "record.json").read_text())
+    # kit logs and kit run --again need the number of the first attempt.
+    assert (sum(one["ranks"] for one in record["places"]), record.get("most_np")) == (int(np), 5 if dropped else None)
     assert story.code == 0
     head.nothing_left()
 
