@@ -13,7 +13,7 @@ from kit.model.answer import OddAnswer, convert, decode
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
-from kit.model.run import RUN_ID, Failure, Member, Place, RunCode, RunRecord, RunState, RunUse
+from kit.model.run import RUN_ID, EndedBefore, Failure, Member, Place, RunCode, RunRecord, RunState, RunUse
 from kit.model.values import asdict
 from kit.plan.run import encoding
 
@@ -78,6 +78,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
     oom: bool | None = False
     lines: tuple[str, ...] = ()
     mpirun: tuple[str, ...] = ()
+    before: EndedBefore | None = None
 
 
 class _Ending(Struct, frozen=True, kw_only=True):
@@ -250,6 +251,7 @@ def _check_limits(run: _Record, end: _Ending) -> None:
     counts = [run.most_np, end.attempt, end.exit_code or 0, *(end.left or {}).values()]
     if end.failure is not None:
         counts += [end.failure.rank or 0, end.failure.exit_code or 0]
+        counts += [end.failure.before.rank] if end.failure.before else []
     for place in run.places:
         counts += [place.ranks, *place.slots, place.of]
     if run.code is not None:
@@ -332,4 +334,5 @@ def _failure(failure: _Failure) -> Failure:
         oom=bool(failure.oom),
         lines=failure.lines,
         mpirun=failure.mpirun,
+        before=failure.before,
     )

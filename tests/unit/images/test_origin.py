@@ -119,6 +119,21 @@ def test_an_end_that_mpirun_does_not_name_stays() -> None:
     assert origin.origin(nameless, HOSTS, {}, {}, lambda _: []) == nameless
 
 
+@pytest.mark.parametrize(
+    ("records", "before"),
+    [
+        ((record(2, "x", b"gpu2 0 0 0"), record(1, "x", b"gpu1 0 0 0"), record(0, "e", NOTICED), ENDED), 2),
+        ((record(0, "e", NOTICED), ENDED, record(2, "x", b"gpu2 0 0 0")), None),
+        ((record(2, "x", b"gpu2 0 0 0"), record(0, "e", RAISED), ENDED), None),
+    ],
+)
+def test_a_rank_that_ended_before_without_an_error(records: tuple[bytes, ...], before: int | None) -> None:
+    output = outputs.Output()
+    output.errors(b"".join(records))
+    end = origin.ended_before(output.first, output.ended, output.last_lines)
+    assert (end and end.rank) == before
+
+
 def test_kit_calls_such_a_failure_an_aftermath() -> None:
     known = "\n".join(pattern for rule in AFTERMATH for pattern in (*rule.says, *rule.raised))
     assert [word for word in origin.NOTICED if word not in known] == []

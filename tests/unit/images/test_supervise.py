@@ -86,6 +86,17 @@ def test_a_rank_of_horovod_with_an_exception_is_the_failure_although_others_end_
     head.nothing_left()
 
 
+def test_a_rank_that_ended_too_early_without_an_error_is_named(head: Head) -> None:
+    script = (
+        "[ $OMPI_COMM_WORLD_RANK = 0 ] || exit 0; "
+        f'until grep -q " 1 x " {head.runs}/$KIT_RUN/log; do sleep 0.02; done; '
+        'echo "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:3" >&2; exit 1'
+    )
+    failure = ranks(head, 2, script, env={"KIT_TEST_NODES": "gpu1 gpu2"}).ending["failure"]
+    assert (failure["rank"], failure["before"]) == (0, {"rank": 1, "host": "gpu2"})
+    head.nothing_left()
+
+
 def test_a_rank_that_a_signal_ends_and_that_only_spoke_on_stdout(head: Head) -> None:
     failure = ranks(head, 1, "echo last words; kill -SEGV $$").ending["failure"]
     assert (failure["exit_code"], failure["signal"], failure["lines"]) == (None, "SIGSEGV", ["last words"])
