@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from kit.errors import AnswerError, InputError
-from kit.model.answer import OddAnswer, convert, decode
+from kit.model.answer import OddAnswer, convert, decode, within
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
@@ -320,6 +320,14 @@ def shared_checkpoints(run: RunRecord, fields: Mapping[str, Any]) -> str:
     if not run.places or not isinstance(path, str) or not path.startswith("/") or len(path) > _LONGEST_PATH:
         return ""
     return f"{run.places[0].node}:{path}"
+
+
+def failure_of(fields: Mapping[str, Any]) -> Failure:
+    """Return the failure of an attempt, as the supervisor writes it. Raises OddAnswer."""
+    failure: _Failure = convert(fields, _Failure)
+    for count in (failure.rank or 0, failure.exit_code or 0):
+        within(count, 0, _MOST_COUNT, "a number")
+    return _failure(failure)
 
 
 def _failure(failure: _Failure) -> Failure:

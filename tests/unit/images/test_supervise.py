@@ -237,6 +237,9 @@ def test_it_is_started_again_until_it_is_well(head: Head) -> None:
     assert story.mpirun == [f"attempt {n} in {folder}" for n in (1, 2, 3)]
     assert (story.code, story.ending["attempt"], story.ending["failure"]) == (0, 3, None)
     assert [(event["number"], event["wait"]) for event in story.events("again")] == [(2, 0.02), (3, 0.04)]
+    assert [(event["failure"]["kind"], event["failure"]["exit_code"]) for event in story.events("again")] == [
+        ("mpirun", 1), ("mpirun", 1),
+    ]  # fmt: skip
     head.nothing_left()
 
 

@@ -127,7 +127,9 @@ def test_what_another_attempt_says_is_no_aftermath(following: StartFollowing) ->
     ending = to_its_end(follower)
     assert (ending["exit_code"], ending["attempt"]) == (0, 2)
     assert [text for text in texts(follower, "stderr") if text.startswith("attempt")] == ["attempt 1", "attempt 2"]
-    assert [warning.text for warning in remembered(follower).warnings] == ["attempt 2 starts in 0 s"]
+    assert [warning.text for warning in remembered(follower).warnings] == [
+        "rank 0 on gpu1 ended with exit code 1; attempt 2 starts in 0 s"
+    ]
 
 
 # Rank 1 fails, and torchrun then starts both ranks again, which write once more.
