@@ -97,10 +97,9 @@ class Output:
         self._tails[key] = (lines + newline + frames.state(last))[-TAIL:]
 
     def _rank_up(self, rank: int, host: str) -> None:
-        if rank in self.up:
-            # What it wrote before torchrun has restarted it explains no later failure.
-            for kind in "oe":
-                self._tails.pop((str(rank).encode(), kind), None)
+        # What a rank with this number wrote before a restart explains no later failure.
+        for kind in "oe":
+            self._tails.pop((str(rank).encode(), kind), None)
         self.up[rank] = host
         if rank in self._started:
             # torchrun starts ranks again when all have ended. Their ends are no failures of the run any more.
