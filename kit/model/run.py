@@ -15,6 +15,13 @@ BY_HAND = re.compile(r"by-hand-[0-9]{1,10}")
 RunState = Literal["running", "ended", "lost"]
 
 
+class EndedBefore(Struct, frozen=True, kw_only=True):
+    """A rank that ended without an error while others still needed it."""
+
+    rank: int
+    host: str = ""
+
+
 class Failure(Struct, frozen=True, kw_only=True):
     """The first failure of a run, without its consequences on other ranks.
 
@@ -22,7 +29,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     gave up before any rank failed. `host` is '' if it is not known. A rank that was killed has a `signal` (SIGKILL) and
     no `exit_code`. `lines` are the rank's last lines of standard error, after NCCL's warnings on standard output, or
     its last lines of standard output if it wrote no errors. `mpirun` are mpirun's lines. `role` is the rank's role with
-    MXNet's parameter server (`worker 3`, `server 0`, `scheduler`), or ''.
+    MXNet's parameter server (`worker 3`, `server 0`, `scheduler`), or ''. `before` is a rank whose end without an
+    error made this rank fail, or None.
     """
 
     kind: Literal["rank", "host", "code", "mpirun"]
@@ -34,6 +42,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     oom: bool = False
     lines: tuple[str, ...] = ()
     mpirun: tuple[str, ...] = ()
+    before: EndedBefore | None = None
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -121,7 +130,8 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """One run. Times are seconds since 1970, by the head's clock.
+    """One run. Times are seconds since 1970, by the head's clock. `most_np` is the most ranks that it had: a retry, or
+    an elastic run, may go on with fewer.
 
     `state`: lost means that the run's supervisor was killed with its head, so that the run has no ending. `env` has
     only names, because a value may be a secret. `by` is user@machine of the person who started it. `stopped` is why
@@ -139,6 +149,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     image: str
     command: tuple[str, ...]
     places: tuple[Place, ...]
+    most_np: int = 0
     roles: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     by: str = ""

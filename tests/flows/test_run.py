@@ -311,6 +311,17 @@ def test_parts_of_a_log(cluster: Cluster) -> None:
             verb(cluster.context(), "x", **part)
 
 
+def test_the_log_of_a_rank_on_a_host_that_a_retry_left_out(cluster: Cluster) -> None:
+    run_id = cluster.run("echo $OMPI_COMM_WORLD_RANK", np=2).plan.run_id
+    file = cluster.head.runs / run_id / "record.json"
+    record = json.loads(file.read_text())
+    places = [{**place, "ranks": 1 if number == 0 else 0} for number, place in enumerate(record["places"])]
+    file.write_text(json.dumps({**record, "places": places, "most_np": 2}))
+    cluster.reporter.events.clear()
+    assert run_logs(cluster.context(), None, rank=1, since_s=None, follow=False, tagged=False).np == 1
+    assert cluster.out == ["1"]
+
+
 def test_the_last_seconds_of_a_log_are_those_of_the_heads_clock(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

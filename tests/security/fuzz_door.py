@@ -35,7 +35,8 @@ RUN: dict[str, Any] = {
 }  # fmt: skip
 ENDING: dict[str, Any] = {
     "ended": 1790000009.5, "attempt": 1, "exit_code": 3, "stopped": "", "left": {"gpu1": 0},
-    "failure": {"kind": "rank", "host": "gpu1", "rank": 0, "exit_code": 3, "oom": False, "lines": ["x"], "mpirun": []},
+    "failure": {"kind": "rank", "host": "gpu1", "rank": 0, "exit_code": 3, "oom": False, "lines": ["x"], "mpirun": [],
+                "before": {"rank": 1}},
 }  # fmt: skip
 # Written out, so that alterations reach the record inside the first line.
 _RECORD: dict[str, Any] = {

@@ -9,7 +9,7 @@ from tests.security import fuzz_run_log
 _EVENTS = (
     {"event": "attempt", "number": 1, "np": 2, "roles": ["server", "scheduler"]},
     {"event": "lost", "host": "gpu2"},
-    {"event": "again", "number": 2, "wait": 1.5, "dropped": ["gpu2"]},
+    {"event": "again", "number": 2, "wait": 1.5, "dropped": ["gpu2"], "failure": {"kind": "host", "host": "gpu2"}},
     fuzz_run_log.HANG,
     fuzz_run_log.ENDED,
 )

@@ -431,14 +431,15 @@ class Attempt:
 
     def failure(self) -> Optional[Dict[str, Any]]:
         """Return what went wrong first, or None."""
-        outcome = self.outcome
+        outcome, output = self.outcome, self.output
         first = outcome.first
         return decide.failure(
             outcome,
             lost=self.lost_hosts(),
             head=self.launch.head,
             role=self.launch.role_of(first.rank) if first and first.rank is not None else "",
-            lines=self.output.last_lines(first.rank) if first and first.rank is not None else [],
+            lines=output.last_lines(first.rank) if first and first.rank is not None else [],
+            before=origin.ended_before(first, output.ended, output.last_lines) if first else None,
         )
 
     def note(self, name: str, **fields: Any) -> None:

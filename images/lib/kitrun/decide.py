@@ -257,9 +257,18 @@ def _nameless(code: int) -> RankEnd:
 
 
 def failure(
-    outcome: Outcome, *, lost: Sequence[str], head: str, role: str, lines: Sequence[str]
+    outcome: Outcome,
+    *,
+    lost: Sequence[str],
+    head: str,
+    role: str,
+    lines: Sequence[str],
+    before: Optional[RankEnd] = None,
 ) -> Optional[Dict[str, Any]]:
-    """Return what went wrong first, or None. `role` and `lines` are those of the first rank that failed."""
+    """Return what went wrong first, or None. `role` and `lines` are those of the first rank that failed.
+
+    `before` is the rank that ended without an error before it, if that is why it failed.
+    """
     words = list(outcome.words)
     if lost:
         return {"kind": "host", "host": lost[0], "mpirun": words}
@@ -278,6 +287,7 @@ def failure(
             "oom": first.oom,
             "lines": list(lines),
             "mpirun": words,
+            **({"before": {"rank": before.rank, "host": before.host}} if before else {}),
         }
     if outcome.code and outcome.stop is None:
         return {

@@ -79,13 +79,27 @@ class ElasticOutput(Output):
 
     def _take(self, event: Dict[str, Any]) -> bytes:
         if event["event"] in ("formed", "reset"):
-            # What failed before this world is no failure of the run.
-            self.first = None
-            self.ended.clear()
             hosts = [host for host, count in event["hosts"] for _ in range(count)]
             self.up = dict(enumerate(hosts))
+            before = {rank: place for place, rank in self.numbers.items()}
             self.numbers = {(host, str(local)): rank for rank, (host, local) in enumerate(event.pop("ranks", ()))}
+            self._renumber(before)
+            # What failed before this world is no failure of the run.
+            self._forget()
         return frames.event(now_ms(), event.pop("event"), **event)
+
+    def _renumber(self, before: Mapping[int, Tuple[str, str]]) -> None:
+        """Give each rank the lines that it wrote under its earlier number, and forget those of ranks that are gone.
+
+        `before` has the places of the earlier world. A rank that started since then writes under its new number.
+        """
+        tails = {}
+        for (name, kind), text in self._tails.items():
+            number = int(name)
+            now = number if number in self._started else self.numbers.get(before.get(number, ("", "")))
+            if now is not None:
+                tails[str(now).encode(), kind] = text
+        self._tails = tails
 
 
 class ElasticAttempt(Attempt):

@@ -5,6 +5,7 @@ before its own, which mpirun then even cuts short.
 """
 
 import re
+from itertools import takewhile
 from typing import Callable, List, Mapping
 
 from kitrun.decide import RankEnd, is_terminated
@@ -58,6 +59,17 @@ def origin(
     end = ended.get(rank)
     # mpirun ended it on its way out. Python ends with 1 after an exception.
     return RankEnd(rank, up[rank], 1, 0, False) if end is None or is_terminated(end) else end
+
+
+def ended_before(first: RankEnd, ended: Mapping[int, RankEnd], lines: Callable[[int], List[str]]) -> "RankEnd | None":
+    """Return the rank that ended without an error before `first`, which only noticed the end of another one; or None.
+
+    `ended` has the ranks in the order in which they ended.
+    """
+    if first.rank is None or first.oom or not _noticed(_ending(lines(first.rank))):
+        return None
+    earlier = takewhile(lambda end: end.rank != first.rank, ended.values())
+    return next((end for end in earlier if not end.code and not end.signal), None)
 
 
 def _failed(end: "RankEnd | None", lines: List[str]) -> bool:

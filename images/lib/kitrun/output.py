@@ -3,7 +3,7 @@
 import re
 import time
 from collections import deque
-from typing import Deque, Dict, List, Optional, Tuple
+from typing import Deque, Dict, List, Optional, Set, Tuple
 
 from kitrun import frames
 from kitrun.decide import RankEnd
@@ -34,6 +34,8 @@ class Output:
         self.ended: Dict[int, RankEnd] = {}
         # The first rank that failed before anybody stopped the run.
         self.first: Optional[RankEnd] = None
+        # The ranks that have started since torchrun last started all of them again.
+        self._started: Set[int] = set()
         # The last lines of mpirun itself.
         self.words: Deque[str] = deque(maxlen=LAST_LINES)
         # When a rank last wrote anything (monotonic).
@@ -95,14 +97,20 @@ class Output:
         self._tails[key] = (lines + newline + frames.state(last))[-TAIL:]
 
     def _rank_up(self, rank: int, host: str) -> None:
-        if rank in self.up:
-            # What it wrote before torchrun has restarted it explains no later failure.
-            for kind in "oe":
-                self._tails.pop((str(rank).encode(), kind), None)
+        # What a rank with this number wrote before a restart explains no later failure.
+        for kind in "oe":
+            self._tails.pop((str(rank).encode(), kind), None)
         self.up[rank] = host
-        # torchrun has restarted it: its earlier end is no failure of the run any more.
-        if self.ended.pop(rank, None) is not None and self.first is not None and self.first.rank == rank:
-            self.first = None
+        if rank in self._started:
+            # torchrun starts ranks again when all have ended. Their ends are no failures of the run any more.
+            self._forget()
+        self._started.add(rank)
+
+    def _forget(self) -> None:
+        """Forget how ranks have ended: the run goes on without these ends."""
+        self.first = None
+        self.ended.clear()
+        self._started.clear()
 
     def _rank_ended(self, rank: int, report: str) -> None:
         match = END.fullmatch(report)

@@ -113,11 +113,13 @@ class Run:
     def change_places(self, places: Sequence[Mapping[str, Any]]) -> Optional[Record]:
         """Write other places into the record, and return it. In `starting`: the places are the run's leases.
 
-        The file keeps its time, by which runs are sorted.
+        "most_np" then has the most ranks that the run had. The file keeps its time, by which runs are sorted.
         """
         path, record = self.path("record.json"), self.record
         if record is None:
             return None
+        counts = [sum(int(place["ranks"]) for place in those) for those in (record["places"], places)]
+        record["most_np"] = max(int(record.get("most_np") or 0), *counts)
         record["places"] = list(places)
         write(path, record, at=os.stat(path).st_mtime_ns)
         return record

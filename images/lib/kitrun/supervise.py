@@ -59,7 +59,9 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
         release(run, dropped)
         age = newest.age(str(launch.env.get("KIT_CHECKPOINT_DIR", "")), time.time())
         checkpoint = {} if age is None else {"checkpoint": round(age, 1)}
-        attempt.note("again", number=number + 1, wait=wait, dropped=dropped, **checkpoint)
+        # The log has the rank's lines already.
+        why = {name: value for name, value in (failure or {}).items() if name != "lines"}
+        attempt.note("again", number=number + 1, wait=wait, dropped=dropped, failure=why, **checkpoint)
         attempt.stop = pause(attempt, wait)
         if attempt.stop is not None:
             break

@@ -56,10 +56,14 @@ def diff(value: ShownRun) -> bytes:
 
 
 def _ranks(run: RunRecord) -> str:
-    counts = {place.ranks for place in run.places}
-    text = f"{run.np} on {hosts([place.node for place in run.places])}"
-    if len(run.places) > 1 and len(counts) == 1:
+    # A retry may have left out the others.
+    places = [place for place in run.places if place.ranks]
+    counts = {place.ranks for place in places}
+    text = f"{run.np} on {hosts([place.node for place in places])}"
+    if len(places) > 1 and len(counts) == 1:
         text += f", {counts.pop()} on each"
+    if run.most_np > run.np:
+        text += f"; at most {run.most_np} during the run"
     return text + (f"; beside them: {', '.join(run.roles)}" if run.roles else "")
 
 

@@ -243,7 +243,7 @@ def _pruned(run: str) -> Warned:
 
 def _check_rank(record: RunRecord, rank: int | None) -> None:
     """Raise InputError if the run has no such rank."""
-    count = record.np + len(record.roles)
+    count = record.most_np + len(record.roles)
     if rank is not None and rank >= count > 0:
         ranks = "its only rank is 0" if count == 1 else f"its ranks are 0 to {count - 1}"
         raise InputError(f"run {record.id} has no rank {rank}", hint=ranks)

@@ -77,6 +77,8 @@ class Follower(Struct):
     # The roles of ranks in a run with a parameter server: `worker 0`, `server 1`, `scheduler`.
     roles: Mapping[str, str] = field(default_factory=dict)
     _failed: str = ""
+    # The ranks that have started since the attempt, the reset or torchrun's restart.
+    _started: set[str] = field(default_factory=set)
     # Whether to return as soon as a rank is up.
     _only_until_up: bool = False
     _log: RunLog = field(default_factory=RunLog)
@@ -237,12 +239,22 @@ class Follower(Struct):
                 self._lines(replace(entry, lines=self._without_banners(entry.lines)))
             case "out" | "err" | "mpirun":
                 self._lines(entry)
+            case "up":
+                if entry.rank in self._started:
+                    # What failed before the restart is past.
+                    self._forget()
+                self._started.add(entry.rank)
             case "end":
                 if not self._failed and len(entry.words) >= 3 and entry.words[1:3] != ("0", "0"):
                     self._failed = entry.rank
             case "event":
                 with answer_of(self.door.host, f"an event in the log of run {self.run_id}"):
                     self._event(entry.fields)
+
+    def _forget(self) -> None:
+        """Forget the first failure: the ranks begin again."""
+        self._failed = ""
+        self._started.clear()
 
     def _lines(self, entry: LogEntry) -> None:
         self._reached = entry.time or self._reached
@@ -289,19 +301,18 @@ class Follower(Struct):
     def _event(self, fields: Mapping[str, Any]) -> None:
         match fields.get("event"):
             case "attempt":
+                self._forget()
                 self.roles = roles_of(fields)
                 self.np = fields.get("np")
             case "lost":
                 self.reporter.report(Warned(text=lost_host(fields)))
             case "again":
-                text = next_attempt(fields)
-                self._failed = ""
-                self.reporter.report(Warned(text=text))
+                self.reporter.report(Warned(text=next_attempt(fields)))
             case "reset" | "short" | "refused" | "over":
                 event = elastic_event(fields)
                 if fields.get("event") == "reset":
                     # What failed before is past.
-                    self._failed = ""
+                    self._forget()
                 self.reporter.report(event)
             case "hang":
                 for text in hang_report(fields):

@@ -115,12 +115,17 @@ def repeated(
     for count in (*counts, checked.retries, checked.min_np, checked.max_np):
         number(str(count or 0), most=_MOST)
     number(str(checked.memory or 0), most=_MOST_BYTES)
-    old: dict[str, Any] = {"np": run.np, "servers": run.roles.count("server") or None, **options, "data": checked.data}
+    old: dict[str, Any] = {
+        "np": run.most_np,
+        "servers": run.roles.count("server") or None,
+        **options,
+        "data": checked.data,
+    }
     old["launcher"] = old.get("launcher") or ("ps" if run.roles else "mpi")
     given = request.given
     if old["np"] is None and old["launcher"] != "elastic" and not given & {"npernode", "hosts"}:
-        # Every slot there was. Other hosts have other slots.
-        old["np"] = run.np
+        # Every slot there was, also of hosts that a retry left out. Other hosts have other slots.
+        old["np"] = run.most_np
     if "launcher" in given:
         # Options of the other launcher.
         others = {*_OF_ONE_LAUNCHER, *_REFUSED.get(request.launcher, ())}

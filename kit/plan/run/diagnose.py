@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from kit.model.run import Failure
+from kit.model.run import EndedBefore, Failure
 from kit.plan.run.banners import RULE_OFF
 from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, READ_ONLY, SURE, SURVIVED, TELLING, WARNINGS, Rule
 
@@ -91,12 +91,23 @@ def cause(failure: Failure, run: str = "RUN") -> Cause | None:
     aftermath = _find(AFTERMATH, failure, run, rank)
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
         known = _find(WARNINGS, failure, run, rank) or _find(WARNINGS, failure, run, mpirun)
+    if aftermath and failure.before is not None:
+        aftermath = _ended_before(failure.before, run)
     return (
         known
         or aftermath
         or _find(ENDINGS, failure, run)
         or _find((READ_ONLY,), failure, run, rank)
         or _find((READ_ONLY,), failure, run, mpirun)
+    )
+
+
+def _ended_before(before: EndedBefore, run: str) -> Cause:
+    """Return the cause of a failure that follows from the end of a rank that had none."""
+    lines = f"kit logs {shlex.quote(run)} --rank {before.rank}"
+    return Cause(
+        text=f"rank {before.rank} on {before.host} had ended without an error, and this rank still needed it",
+        hint=f"make all ranks run the same number of steps; see its lines: {lines}",
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kit.model.answer import convert, within
+from kit.model.text import one_line
+from kit.plan.run.diagnose import headline
+from kit.plan.run.records import failure_of
 
 # The possible tags of the first rank's lines, with and without a parameter server.
 FIRST_RANK = ("", "0", "worker 0")
@@ -30,12 +33,14 @@ class Lost(Struct, frozen=True, kw_only=True):
 class Again(Struct, frozen=True, kw_only=True):
     """The next attempt, its `number`, starts in `wait` seconds, without the hosts `dropped`.
 
+    `failure` is how the last one failed; empty from an older launcher.
     `checkpoint`: the seconds since a file in the head's checkpoint folder was last changed, if one is there.
     """
 
     number: int
     wait: float = 0.0
     dropped: tuple[str, ...] = ()
+    failure: dict[str, Any] = field(default_factory=dict)
     checkpoint: float | None = None
 
 
@@ -87,7 +92,8 @@ def next_attempt(fields: Mapping[str, Any]) -> str:
     without = f", without {', '.join(again.dropped)}" if again.dropped else ""
     age = again.checkpoint
     last = f"; the newest file in the head's KIT_CHECKPOINT_DIR is {_span(age)} old" if age is not None else ""
-    return f"attempt {again.number} starts in {again.wait:.0f} s{without}{last}"
+    why = f"{one_line(headline(failure_of(again.failure)))}; " if again.failure else ""
+    return f"{why}attempt {again.number} starts in {again.wait:.0f} s{without}{last}"
 
 
 def _span(seconds: float) -> str:

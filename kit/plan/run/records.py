@@ -9,11 +9,11 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from kit.errors import AnswerError, InputError
-from kit.model.answer import OddAnswer, convert, decode
+from kit.model.answer import OddAnswer, convert, decode, within
 from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
-from kit.model.run import RUN_ID, Failure, Member, Place, RunCode, RunRecord, RunState, RunUse
+from kit.model.run import RUN_ID, EndedBefore, Failure, Member, Place, RunCode, RunRecord, RunState, RunUse
 from kit.model.values import asdict
 from kit.plan.run import encoding
 
@@ -57,6 +57,7 @@ class _Record(Struct, frozen=True, kw_only=True):
     image: str = ""
     command: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
+    most_np: int = 0
     helpers: tuple[_Helper, ...] = ()
     env: tuple[str, ...] = ()
     by: str = ""
@@ -77,6 +78,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
     oom: bool | None = False
     lines: tuple[str, ...] = ()
     mpirun: tuple[str, ...] = ()
+    before: EndedBefore | None = None
 
 
 class _Ending(Struct, frozen=True, kw_only=True):
@@ -226,6 +228,7 @@ def _record(record: Mapping[str, Any], ending: Mapping[str, Any] | None, *, live
         image=run.image,
         command=run.command,
         places=run.places,
+        most_np=max(run.most_np, sum(place.ranks for place in run.places)),
         roles=tuple(helper.role for helper in run.helpers),
         env=run.env,
         by=run.by,
@@ -251,9 +254,10 @@ def _check_limits(run: _Record, end: _Ending) -> None:
     """Raise OddAnswer if a number is beyond what it can count."""
     if not all(0 <= moment <= _LATEST for moment in (run.started, end.ended or 0.0)):
         raise OddAnswer("a time is not between 1970 and 4147")
-    counts = [end.attempt, end.exit_code or 0, *(end.left or {}).values()]
+    counts = [run.most_np, end.attempt, end.exit_code or 0, *(end.left or {}).values()]
     if end.failure is not None:
         counts += [end.failure.rank or 0, end.failure.exit_code or 0]
+        counts += [end.failure.before.rank] if end.failure.before else []
     for place in run.places:
         counts += [place.ranks, *place.slots, place.of]
     if run.code is not None:
@@ -324,6 +328,14 @@ def shared_checkpoints(run: RunRecord, fields: Mapping[str, Any]) -> str:
     return f"{run.places[0].node}:{path}"
 
 
+def failure_of(fields: Mapping[str, Any]) -> Failure:
+    """Return the failure of an attempt, as the supervisor writes it. Raises OddAnswer."""
+    failure: _Failure = convert(fields, _Failure)
+    for count in (failure.rank or 0, failure.exit_code or 0):
+        within(count, 0, _MOST_COUNT, "a number")
+    return _failure(failure)
+
+
 def _failure(failure: _Failure) -> Failure:
     kinds: dict[str, Literal["rank", "host", "code"]] = {"rank": "rank", "host": "host", "code": "code"}
     return Failure(
@@ -336,4 +348,5 @@ def _failure(failure: _Failure) -> Failure:
         oom=bool(failure.oom),
         lines=failure.lines,
         mpirun=failure.mpirun,
+        before=failure.before,
     )

@@ -26,6 +26,7 @@ import pytest
 from tests.fakes import launcher, rendezvous
 from tests.fakes.head import Door, Head, MakeHead, until
 from tests.sockets import own_addresses
+from tests.unit.images.test_decide import record
 
 desk = launcher.load("kitelastic.desk")
 elastic = launcher.load("kitrun.elastic")
@@ -46,6 +47,28 @@ supervise = launcher.load("kitrun.supervise")
 def place(number: int, *slots: int, **more: Any) -> dict[str, Any]:
     held = slots or (0,)
     return {"node": f"gpu{number}", "address": f"10.0.0.{number}", "ranks": len(held), "slots": [*held], **more}
+
+
+# What ranks write
+
+
+def world(name: str, *ranks: tuple[str, int]) -> bytes:
+    hosts = [[host, sum(other == host for other, _ in ranks)] for host in dict.fromkeys(host for host, _ in ranks)]
+    return json.dumps({"event": name, "hosts": hosts, "ranks": ranks}).encode() + b"\n"
+
+
+def test_ranks_keep_their_lines_when_a_reset_gives_them_other_numbers() -> None:
+    output = elastic.ElasticOutput()
+    hosts = ("gpu1", "gpu2", "gpu3")
+    output.errors(b"".join(record(rank, "u", host.encode() + b" 9") for rank, host in enumerate(hosts)))
+    output.standard(world("formed", ("gpu1", 0), ("gpu2", 0), ("gpu3", 0)))
+    output.errors(b"".join(record(rank, "e", host.encode()) for rank, host in enumerate(hosts)))
+    output.standard(world("reset", ("gpu1", 0), ("gpu3", 0)))
+    assert [output.last_lines(rank) for rank in range(3)] == [["gpu1"], ["gpu3"], []]
+    # Another rank starts on a host that comes back. Its number was that of a rank that is gone.
+    output.errors(record(2, "e", b"late") + record(2, "u", b"gpu2 10") + record(2, "e", b"new"))
+    output.standard(world("reset", ("gpu1", 0), ("gpu3", 0), ("gpu2", 0)))
+    assert [output.last_lines(rank) for rank in range(3)] == [["gpu1"], ["gpu3"], ["new"]]
 
 
 # Hosts

@@ -187,6 +187,19 @@ def test_a_rank_that_torchrun_restarted(head: Head, again: str, failure: int | N
     assert story.code == (failure or 0)
 
 
+# Rank 1 fails, and torchrun ends rank 0 and starts both again. Rank 0 fails before rank 1 has started.
+FAILED_TWICE = (
+    r"printf '\036kit-line 0 u . 6\ngpu1 8\036kit-line 1 u . 6\ngpu1 9\036kit-line 1 x . 10\ngpu1 3 0 0' >&2; "
+    r"printf '\036kit-line 0 x . 11\ngpu1 0 15 0\036kit-line 0 u . 6\ngpu1 8\036kit-line 0 x . 10\ngpu1 5 0 0' >&2; "
+    r"printf '\036kit-line 1 u . 6\ngpu1 9\036kit-line 1 x . 11\ngpu1 0 15 0' >&2; exit 1"
+)
+
+
+def test_a_restarted_rank_that_fails_before_the_others_have_started_is_the_failure(head: Head) -> None:
+    failure = head.done("sh", "-c", FAILED_TWICE, torchrun=True).ending["failure"]
+    assert (failure["rank"], failure["exit_code"], failure["signal"]) == (0, 5, "")
+
+
 def test_mpiruns_numbers_are_not_those_of_ranks(head: Head) -> None:
     """Torchrun 1 ended; rank 1 is another process."""
     text = "first process to do so was: Process name: [[1,1],1] Exit code:    7"

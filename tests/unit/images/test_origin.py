@@ -72,12 +72,16 @@ def test_of_several_exceptions_the_first_one_counts() -> None:
         (record(1, "e", RAISED + b"2026-11-28 16:22:31,104 train step 9\n"), record(1, "x", b"gpu1 0 15 0")),
         (record(1, "e", RAISED + b"Epoch 2:  37%|###7      | 37/100\n"), record(1, "x", b"gpu1 0 15 0")),
         (record(1, "x", b"gpu1 1 0 0"),),
-        # torchrun has started it again since.
-        (record(1, "e", RAISED), record(1, "u", b"gpu1 18")),
     ],
 )
 def test_otherwise_the_first_rank_counts(others: tuple[bytes, ...]) -> None:
     assert found(record(0, "e", NOTICED), ENDED, *others) == decide.RankEnd(0, "gpu1", 1, 0, False)
+
+
+def test_an_exception_before_torchruns_restart_is_past() -> None:
+    again = [record(rank, "u", host.encode() + b" 18") for rank, host in HOSTS.items()]
+    end = found(record(1, "e", RAISED), *again, record(0, "e", NOTICED), ENDED)
+    assert end == decide.RankEnd(0, "gpu1", 1, 0, False)
 
 
 # As urllib3 warns of it. The program then tried again.
@@ -113,6 +117,21 @@ def test_an_exception_that_follows_from_what_the_rank_noticed_is_not_its_own(lin
 def test_an_end_that_mpirun_does_not_name_stays() -> None:
     nameless = decide.RankEnd(None, "", 7, 0, False)
     assert origin.origin(nameless, HOSTS, {}, {}, lambda _: []) == nameless
+
+
+@pytest.mark.parametrize(
+    ("records", "before"),
+    [
+        ((record(2, "x", b"gpu2 0 0 0"), record(1, "x", b"gpu1 0 0 0"), record(0, "e", NOTICED), ENDED), 2),
+        ((record(0, "e", NOTICED), ENDED, record(2, "x", b"gpu2 0 0 0")), None),
+        ((record(2, "x", b"gpu2 0 0 0"), record(0, "e", RAISED), ENDED), None),
+    ],
+)
+def test_a_rank_that_ended_before_without_an_error(records: tuple[bytes, ...], before: int | None) -> None:
+    output = outputs.Output()
+    output.errors(b"".join(records))
+    end = origin.ended_before(output.first, output.ended, output.last_lines)
+    assert (end and end.rank) == before
 
 
 def test_kit_calls_such_a_failure_an_aftermath() -> None:

@@ -86,6 +86,17 @@ def test_a_rank_of_horovod_with_an_exception_is_the_failure_although_others_end_
     head.nothing_left()
 
 
+def test_a_rank_that_ended_too_early_without_an_error_is_named(head: Head) -> None:
+    script = (
+        "[ $OMPI_COMM_WORLD_RANK = 0 ] || exit 0; "
+        f'until grep -q " 1 x " {head.runs}/$KIT_RUN/log; do sleep 0.02; done; '
+        'echo "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:3" >&2; exit 1'
+    )
+    failure = ranks(head, 2, script, env={"KIT_TEST_NODES": "gpu1 gpu2"}).ending["failure"]
+    assert (failure["rank"], failure["before"]) == (0, {"rank": 1, "host": "gpu2"})
+    head.nothing_left()
+
+
 def test_a_rank_that_a_signal_ends_and_that_only_spoke_on_stdout(head: Head) -> None:
     failure = ranks(head, 1, "echo last words; kill -SEGV $$").ending["failure"]
     assert (failure["exit_code"], failure["signal"], failure["lines"]) == (None, "SIGSEGV", ["last words"])
@@ -226,6 +237,9 @@ def test_it_is_started_again_until_it_is_well(head: Head) -> None:
     assert story.mpirun == [f"attempt {n} in {folder}" for n in (1, 2, 3)]
     assert (story.code, story.ending["attempt"], story.ending["failure"]) == (0, 3, None)
     assert [(event["number"], event["wait"]) for event in story.events("again")] == [(2, 0.02), (3, 0.04)]
+    assert [(event["failure"]["kind"], event["failure"]["exit_code"]) for event in story.events("again")] == [
+        ("mpirun", 1), ("mpirun", 1),
+    ]  # fmt: skip
     head.nothing_left()
 
 
@@ -282,6 +296,9 @@ def test_lost_hosts_are_left_out_where_enough_ranks_stay(
     last = len(story.mpirun) - 1 - story.mpirun[::-1].index(f"np {np}")
     assert story.mpirun[last:] == [f"np {np}", *hosts]
     assert [event["dropped"] for event in story.events("again")] == [dropped]
+    record = json.loads((head.runs / head.ids[-1] / "record.json").read_text())
+    # kit logs and kit run --again need the number of the first attempt.
+    assert (sum(one["ranks"] for one in record["places"]), record.get("most_np")) == (int(np), 5 if dropped else None)
     assert story.code == 0
     head.nothing_left()
 

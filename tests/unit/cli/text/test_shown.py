@@ -114,6 +114,13 @@ def test_what_a_run_may_use_of_each_host() -> None:
     assert limits(exclusive=True, cpus=8) == "the CPUs of its slots, for itself, 8 CPUs; on each host"
 
 
+def test_a_run_that_a_retry_left_fewer_hosts() -> None:
+    record = replace(RUN, places=(RUN.places[0], replace(RUN.places[1], ranks=0, slots=())), most_np=4)
+    assert rows(ShownRun(record=record, head="gpu1", log="", work=""))["Ranks"] == (
+        "2 on 1 host: gpu1; at most 4 during the run"
+    )
+
+
 def test_a_run_of_an_array() -> None:
     array = Member(of="20261121-101500-aaaa", index=7, size=9)
     shown = rows(replace(SHOWN, record=replace(RUN, array=array)))

@@ -127,7 +127,24 @@ def test_what_another_attempt_says_is_no_aftermath(following: StartFollowing) ->
     ending = to_its_end(follower)
     assert (ending["exit_code"], ending["attempt"]) == (0, 2)
     assert [text for text in texts(follower, "stderr") if text.startswith("attempt")] == ["attempt 1", "attempt 2"]
-    assert [warning.text for warning in remembered(follower).warnings] == ["attempt 2 starts in 0 s"]
+    assert [warning.text for warning in remembered(follower).warnings] == [
+        "rank 0 on gpu1 ended with exit code 1; attempt 2 starts in 0 s"
+    ]
+
+
+# Rank 1 fails, and torchrun then starts both ranks again, which write once more.
+RESTARTED = (
+    r"printf '\036kit-line 0 u . 6\ngpu1 8\036kit-line 1 u . 6\ngpu1 9\036kit-line 1 x . 10\ngpu1 3 0 0' >&2; "
+    r"printf '\036kit-line 0 e . 10\naftermath\n\036kit-line 0 x . 11\ngpu1 0 15 0' >&2; "
+    r"printf '\036kit-line 0 u . 6\ngpu1 8\036kit-line 0 e . 5\nagain\036kit-line 1 u . 6\ngpu1 9' >&2"
+)
+
+
+def test_what_ranks_say_that_torchrun_restarted_is_no_aftermath(following: StartFollowing) -> None:
+    follower = following("sh", "-c", RESTARTED, torchrun=True)
+    assert to_its_end(follower)["exit_code"] == 0
+    assert texts(follower, "stderr") == ["again"]
+    assert follower.folded == 1
 
 
 def test_one_rank_and_a_time(following: StartFollowing, head: Head) -> None:

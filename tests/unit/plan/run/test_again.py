@@ -19,7 +19,7 @@ from kit.plan.run.again import kept_options, repeated
 
 RUN = RunRecord(
     id="20261121-101500-3fa2", cluster="lab", image="i", command=("python3", "train.py"), env=("LR",), by="ann@pc",
-    places=tuple(Place(node=f"gpu{n}", address="", ranks=4, slots=()) for n in (1, 2)),
+    places=tuple(Place(node=f"gpu{n}", address="", ranks=4, slots=()) for n in (1, 2)), most_np=8,
 )  # fmt: skip
 FIRST = RunRequest(
     np=8, npernode=4, hosts="gpu[1-2]", oversubscribe=True, workdir="sub",
@@ -74,6 +74,8 @@ def test_every_slot_is_as_many_ranks_as_then() -> None:
     assert again(RunRequest(), first).np == 8
     assert again(RunRequest(hosts="gpu1", given=frozenset(["hosts"])), first).np is None
     assert again(RunRequest(npernode=2, given=frozenset(["npernode"])), first).np is None
+    left_out = (RUN.places[0], replace(RUN.places[1], ranks=0))
+    assert again(RunRequest(), first, replace(RUN, places=left_out)).np == 8
 
 
 def test_another_launcher_has_no_servers() -> None:

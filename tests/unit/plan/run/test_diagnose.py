@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kit.cli.parser import parse
 from kit.config.fields import settings
 from kit.config.yaml import load_spec
-from kit.model.run import Failure
+from kit.model.run import EndedBefore, Failure
 from kit.plan.run.causes import RULES, Rule
 from kit.plan.run.diagnose import cause, headline, regex
 
@@ -461,3 +461,15 @@ def test_code_that_is_not_ready_says_what_to_do() -> None:
         "run the command again: kit sends the code to this host first",
         "free space there (kit ssh gpu2 -- df -h), then run the command again",
     ]
+
+
+def test_a_rank_that_ended_before_is_named() -> None:
+    line = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:3"
+    found = cause(rank(line, before=EndedBefore(rank=2, host="gpu2")), "2026")
+    assert found is not None
+    assert found.text == "rank 2 on gpu2 had ended without an error, and this rank still needed it"
+    assert "kit logs 2026 --rank 2" in found.hint
+    # What the rank itself says counts more.
+    own = cause(rank("torch.OutOfMemoryError: CUDA out of memory.", before=EndedBefore(rank=2, host="gpu2")))
+    assert own is not None
+    assert "rank 2" not in own.text
