@@ -37,7 +37,7 @@ GPU_ENGINE, GPU_NODE = os.environ.pop("KIT_GPU_ENGINE", ""), os.environ.pop("KIT
 GPU_FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
 # nvidia-smi refuses all fields if its driver does not know one: before 510 compute_cap, before 450 MIG.
 GPU_MORE = (",mig.mode.current,compute_cap", ",mig.mode.current", "")
-# Without a word, a VM whose nvidia-smi hangs would look like one without GPUs.
+# Otherwise, a VM whose nvidia-smi hangs would look like one without GPUs.
 GPU_QUERY = (
     'timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits || '
     "{ [ $? != 124 ] || echo 'nvidia-smi did not answer within 20 s'; }"

@@ -89,7 +89,7 @@ by_client() {
   section gpus
   if command -v nvidia-smi >/dev/null 2>&1; then
     query() {
-      # Without a word, a VM whose nvidia-smi hangs would look like one without GPUs.
+      # Otherwise, a VM whose nvidia-smi hangs would look like one without GPUs.
       timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1 ||
         { [ $? != 124 ] || echo 'nvidia-smi did not answer within 20 s'; }
     }
