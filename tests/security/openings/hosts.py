@@ -242,7 +242,7 @@ _ANSWERED = (
     Opening(
         border=_ANSWER,
         what="an image has any number of layers that come",
-        file="kit/remote/engine/registry.py",
+        file="kit/remote/engine/moved.py",
         old="if len(self._whole) + len(self._unknown) > _MOST_LAYERS:",
         new="if self._whole is self._unknown:",
         tests=(*_ENGINE_TESTS, "layers_without_end"),
