@@ -277,12 +277,17 @@ def test_an_odd_answer_of_the_lead_is_an_error_of_its_host(hosts: StagingHosts, 
     assert caught.value.host == "gpu1"
 
 
-def test_a_member_that_answers_oddly_is_left_out(hosts: StagingHosts, context: Context) -> None:
+def test_a_member_that_answers_oddly_is_left_out(
+    hosts: StagingHosts, context: Context, reporter: Remembering, source: Path
+) -> None:
+    context = context_of(hosts, reporter, f"gpu1:{source}")
     hosts.says({"join": ['{"joined": {"port": 99999}}\n']}, host="gpu2")
     hosts.says({"stage": [{"done": {**DONE, "hosts": ["gpu1"]}}]})
     with pytest.raises(StepError, match="not between") as caught:
         stage(context, [])
     assert caught.value.host == "gpu2"
+    (order,) = [one for one in hosts.heard() if one["op"] == "stage"]
+    assert [member["host"] for member in order["request"]["members"]] == ["gpu1"]
 
 
 def test_a_host_that_lacks_the_folder_of_the_source_is_the_cause(
@@ -293,8 +298,18 @@ def test_a_host_that_lacks_the_folder_of_the_source_is_the_cause(
         stage(context, [])
     assert caught.value.host == "gpu2"
     assert [failed.host for failed in reporter.of(HostFailed)] == ["gpu2"]
-    # Its lead could only say that nobody is left who can read the source.
-    assert not [one for one in hosts.heard() if one["op"] == "stage"]
+    # Its lead could only say that nobody is left who can read the source. No host waits for that.
+    join, end = (one for one in hosts.heard() if one["op"] != "hello")
+    assert (join["op"], end) == ("join", {"op": "stop", "id": join["id"]})
+
+
+def test_no_host_joins_a_staging_whose_source_is_on_a_host_that_is_down(hosts: StagingHosts, context: Context) -> None:
+    """It would wait for a minute, and the same command would wait for its lead meanwhile."""
+    hosts.down.add("gpu2")
+    with pytest.raises(UnreachableError) as caught:
+        stage(context, [])
+    assert caught.value.host == "gpu2"
+    assert not [one for one in hosts.heard() if one["op"] != "hello"]
 
 
 def test_a_staging_that_runs_is_watched(

@@ -48,6 +48,8 @@ class Folder:
         self._left: List[int] = []
         self._keys: List[str] = []
         self._old: Dict[str, Kept] = {}
+        # How many files an interrupted staging has begun.
+        self._begun = 0
         self._journal: Optional[Journal] = None
         self._same_boot = True
         self._looking = threading.Lock()
@@ -91,11 +93,15 @@ class Folder:
         return True
 
     def expect(self, entries: Sequence[Entry]) -> Have:
-        """Take this list of files as the newest, and return what of it is here. Remove unfinished files of no use."""
+        """Take this list of files as the newest, and return what of it is here. Remove unfinished files of no use.
+
+        An empty list removes none: `finish` does.
+        """
         self._close_journal()
         known = manifest.read(self.path)
         self._old = known.files if known else {}
         listed, self._same_boot = journal.read(self._coming)
+        self._begun = len(listed)
         self._entries = list(entries)
         self._sums, self._placed, self._left, self._keys = [], [], [], []
         whole: List[int] = []
@@ -118,8 +124,10 @@ class Folder:
                 whole.append(number)
             elif left < count:
                 parts[number] = frozenset(part for part in range(count) if sums[part])
-        self._clean()
-        self._restart_journal()
+        # Without any file, the source's disk may not be mounted. What came then stays for the next staging.
+        if entries:
+            self._clean()
+            self._restart_journal()
         return Have(frozenset(whole), parts)
 
     def _add(self, sums: List[bytes], placed: bool, left: int, name: str) -> None:
@@ -204,7 +212,9 @@ class Folder:
             shutil.rmtree(self._coming, ignore_errors=True)
 
     def gone(self) -> int:
-        """Return how many files this host has that the list no longer has."""
+        """Return how many files this host has that the list no longer has; unfinished ones count for an empty list."""
+        if not self._entries:
+            return len(self._old) + self._begun
         names = {entry.path for entry in self._entries}
         return sum(path not in names for path in self._old)
 

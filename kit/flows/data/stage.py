@@ -168,8 +168,9 @@ class Staging:
             check_deployed(cluster, self._context, [self._data])
             follower = self._watched(orders, source)
             if follower is None:
+                self._check_readers(orders, source)
                 members = self._joined(orders, cluster)
-                self._check_readers(members, source)
+                self._check_members([str(member["host"]) for member in members], source)
             # From here on, Ctrl-C ends a staging that this kit has started.
             with Interrupts() as interrupts:
                 follower = follower or self._begun(members, cluster, source)
@@ -242,7 +243,8 @@ class Staging:
         if not hello.lead:
             staging = self._led()
         if staging is None:
-            self._end_joined(orders)
+            joined = ((name, order.hello.staging) for name, order in orders.items() if order.hello)
+            self._end_joined({name: staging for name, staging in joined if staging})
             return None
         follower = Follower(self._context, self._data, staging, self._running, owner=False, folder=source.folder)
         follower.watch()
@@ -266,10 +268,9 @@ class Staging:
             time.sleep(_LOOK_S)
         return None
 
-    def _end_joined(self, orders: Mapping[str, Order]) -> None:
+    def _end_joined(self, joined: Mapping[str, str]) -> None:
         """Let hosts go that have joined a staging which nobody leads. Otherwise, they would wait for a minute."""
-        joined = {name: order.hello.staging for name, order in orders.items() if order.hello and order.hello.staging}
-        ends = {name: self._to(orders[name].host) for name in joined}
+        ends = {name: self._to(self._context.host(name)) for name in joined}
         for name, order in ends.items():
             # One that cannot be reached is left out when it should join.
             with contextlib.suppress(KitError):
@@ -304,12 +305,19 @@ class Staging:
             order.close()
         return [{"host": name, "address": addresses[name], "port": ports[name]} for name in members]
 
-    def _check_readers(self, members: Sequence[Mapping[str, object]], source: Source) -> None:
-        """Raise the error of the host whose folder is the source, if it takes no part."""
-        taking_part = {member["host"] for member in members}
+    def _check_readers(self, hosts: Collection[str], source: Source) -> None:
+        """Raise the error of the host whose folder is the source, if it is not one of these."""
         for name in source.request.get("readers") or ():
-            if name not in taking_part:
+            if name not in hosts:
                 raise self._out[name]
+
+    def _check_members(self, names: Sequence[str], source: Source) -> None:
+        """Raise the error of the host whose folder is the source, if it is no member, and let the members go."""
+        try:
+            self._check_readers(names, source)
+        except KitError:
+            self._end_joined(dict.fromkeys(names, self._id))
+            raise
 
     def _begun(self, members: list[dict[str, object]], cluster: ClusterRecord, source: Source) -> Follower:
         """Start the staging."""

@@ -82,8 +82,11 @@ start() {
       # A stager with other options ends by itself, unless it stages. One that stages elsewhere is of no use here.
       if [ "$options" = "$digest" ]; then return 0; fi
       if [ "$tries" -ge 60 ]; then
-        if ! is_for_volume; then refuse staging; fi
-        return 0
+        if is_for_volume; then return 0; fi
+        # It may have ended between the two looks.
+        look_at_stager
+        [ -z "$pid" ] || refuse staging
+        continue
       fi
       sleep 0.3
       continue

@@ -297,6 +297,25 @@ def test_a_folder_without_files_removes_nothing(make_stagers: MakeStagers) -> No
     assert stagers.staged().answers[-1]["done"]["files"] == 0
 
 
+def test_a_folder_without_files_keeps_what_an_interrupted_staging_brought(make_stagers: MakeStagers) -> None:
+    stagers = make_stagers(2)
+    total = big(stagers.source, 40)
+    stagers.hold(12 << 20)
+    order = stagers.stage()
+    until_came(order, "gpu2", 4 << 20)
+    stagers.order(stagers.all[0], op="stop", id=stagers.id).end()
+    order.end()
+    stagers.release()
+    here = [journaled(stager) for stager in stagers.all]
+    mounted = stagers.source.rename(stagers.source.with_name("mounted"))
+    stagers.source.mkdir()
+    assert stagers.stage_when_free().end()["failed"]["kind"] == "source-empty"
+    assert [journaled(stager) for stager in stagers.all] == here
+    stagers.source.rmdir()
+    mounted.rename(stagers.source)
+    assert stagers.staged_when_free().answers[-1]["done"]["read"] <= total - max(here) * (4 << 20)
+
+
 def test_hosts_that_keep_their_files_still_name_who_shares_them(make_stagers: MakeStagers) -> None:
     stagers = make_stagers(2)
     (stagers.source / "only").write_bytes(b"only")

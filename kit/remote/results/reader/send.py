@@ -45,15 +45,17 @@ def open_file(root: int, path: bytes) -> int:
 
 def send_file(file: int, at: int, time: int, most: int) -> None:
     before = os.fstat(file)
+    if not before.st_size:
+        if sent_unsized(file, before):
+            return
+        # A program has begun to write it just now.
+        before = os.fstat(file)
     if before.st_size > most:
         note(b"H", error="it became much larger after it was listed")
         return
     if before.st_mtime_ns != time or at > before.st_size:
         # What kit has is another version.
         at = 0
-    if not before.st_size:
-        send_unsized(file, before)
-        return
     note(b"H", at=at, size=before.st_size, time=before.st_mtime_ns, mode=before.st_mode & 0o777)
     digest = hashlib.sha256()
     count = 0
@@ -74,8 +76,11 @@ def send_file(file: int, at: int, time: int, most: int) -> None:
     note(b"E", sha256=digest.hexdigest(), changed=changed)
 
 
-def send_unsized(file: int, before: os.stat_result) -> None:
-    """Send a file that says that it is empty. The kernel makes those of /proc only when they are read."""
+def sent_unsized(file: int, before: os.stat_result) -> bool:
+    """Send a file that says that it is empty. The kernel makes those of /proc only when they are read.
+
+    Return False, and send nothing, if it has a size by now.
+    """
     data = b""
     try:
         while len(data) <= MOST_UNSIZED:
@@ -85,11 +90,15 @@ def send_unsized(file: int, before: os.stat_result) -> None:
             data += more
     except OSError as error:
         note(b"H", error=error.strerror)
-        return
+        return True
+    if os.fstat(file).st_size:
+        os.lseek(file, 0, os.SEEK_SET)
+        return False
     if len(data) > MOST_UNSIZED:
         note(b"H", error="it has no size, and more than %d bytes" % MOST_UNSIZED)
-        return
+        return True
     note(b"H", at=0, size=len(data), time=before.st_mtime_ns, mode=before.st_mode & 0o777)
     for start in range(0, len(data), CHUNK):
         frame(b"D", data[start : start + CHUNK])
-    note(b"E", sha256=hashlib.sha256(data).hexdigest(), changed=os.fstat(file).st_size != 0)
+    note(b"E", sha256=hashlib.sha256(data).hexdigest(), changed=False)
+    return True

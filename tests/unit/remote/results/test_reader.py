@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import io
 import json
 import os
 import socket
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from kit.remote.results import far
-from kit.remote.results.reader import mounts
+from kit.remote.results.reader import frames, mounts
 
 RUN = "20261121-101500-3fa2"
 RUNS = "var/runs"
@@ -129,6 +131,36 @@ def test_a_socket_or_a_link_is_not_sent(cluster: Path, monkeypatch: pytest.Monke
     assert sent.count(b'"error"') == 3
     assert b"words" not in sent
     assert b"hello" not in sent
+
+
+def test_a_file_without_a_size_may_be_short(tmp_path: Path) -> None:
+    """The kernel makes those of /proc only when they are read, and some have no end."""
+    request = json.dumps([["meminfo", 0, 0, 100]]).encode()
+    assert b"MemTotal: " in call("send", "/proc", "", stdin=request)
+    program = altered(tmp_path, "MOST_UNSIZED = 1 << 20", "MOST_UNSIZED = 10")
+    assert sent_by(program, "/proc", request) == [(b"H", {"error": "it has no size, and more than 10 bytes"})]
+
+
+@pytest.mark.parametrize("size", [1, 2 << 20])
+def test_a_file_that_a_program_begins_to_write_is_sent_with_its_new_size(tmp_path: Path, size: int) -> None:
+    """A run that lives makes files. This one is empty when it is opened, and not when it is read."""
+    file = tmp_path / "log"
+    file.touch()
+    # The program has its modules as texts, so this has no quotes.
+    grows = f"os.truncate(bytes({(*os.fsencode(file),)}), {size}) is None"
+    program = altered(tmp_path, "if not before.st_size:", f"if not before.st_size and {grows}:")
+    request = json.dumps([["log", 0, file.stat().st_mtime_ns, 1 << 30]]).encode()
+    (_, header), *data, (_, end) = sent_by(program, str(tmp_path), request)
+    assert header["size"] == sum(len(part) for kind, part in data if kind == b"D") == size
+    assert end == {"sha256": hashlib.sha256(bytes(size)).hexdigest(), "changed": False}
+
+
+def sent_by(program: Path, top: str, request: bytes) -> list[tuple[bytes, Any]]:
+    """Return the frames in which this reader sends files of a folder."""
+    argv = ["python3", "-IS", str(program), "send", top, ""]
+    stream = io.BytesIO(subprocess.run(argv, input=request, capture_output=True, check=True, timeout=60).stdout)
+    sent = iter(lambda: frames.read_frame(stream), (b"", b""))
+    return [(kind, payload if kind == b"D" else json.loads(payload)) for kind, payload in sent]
 
 
 # The folder of --checkpoint-dir

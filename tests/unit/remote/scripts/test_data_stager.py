@@ -253,6 +253,15 @@ def test_an_order_never_reaches_a_stager_of_another_folder(bin_folder: Path, tmp
     assert not [call for call in calls.read_text().splitlines() if call.startswith("run")]
 
 
+def test_a_stager_that_ends_between_two_looks_is_no_stager_of_another_folder(bin_folder: Path, tmp_path: Path) -> None:
+    """As long as it is listed, it is one that stages. Then the engine cannot say where any more."""
+    calls = engine(bin_folder, "0123456789abcdef", listed=60)
+    done = order(bin_folder, tmp_path, "start")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:2] == ["kit-data hello {}", "kit-data go"]
+    assert len([call for call in calls.read_text().splitlines() if call.startswith("run")]) == 1
+
+
 def test_a_stager_that_has_nothing_to_do_makes_way_for_one_of_another_folder(bin_folder: Path, tmp_path: Path) -> None:
     def options(data: Path) -> str:
         (bin_folder.parent / "calls").unlink(missing_ok=True)
