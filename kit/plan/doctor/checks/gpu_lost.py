@@ -9,7 +9,7 @@ from kit.model.doctor import Check, Examined, Severity, Sight
 from kit.model.nvidia.values import WARNING
 from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
-from kit.plan.doctor.gpus import STATE, state_of
+from kit.plan.doctor.gpus import STATE, complaint, state_of
 from kit.plan.doctor.sights import facts_of, idle_of, sights_of
 from kit.plan.flavour import broken_drivers, lost_gpus
 
@@ -37,7 +37,10 @@ def _unjudged(examined: Examined) -> Iterator[Sight]:
     """Yield hosts on which the other checks of GPUs have nothing to judge, and nothing else says so."""
     for host in examined.hosts:
         ran = host.ran(*STATE.argv)
-        if ran is None or host.facts is None or host.facts.gpu_fault:
+        if ran is None or host.facts is None:
+            continue
+        # A warning says nothing about an answer that is missing.
+        if host.facts.gpu_fault and not host.facts.gpu_fault.startswith(WARNING):
             continue
         if ran.code is None:
             why = f"nvidia-smi -q did not answer within {STATE.timeout_s:g} s"
@@ -46,7 +49,7 @@ def _unjudged(examined: Examined) -> Iterator[Sight]:
                 f"try it: kit ssh {host.name} -- nvidia-smi; if it is only slow: kit setup --only clocks, which sets "
                 "persistence mode; if it hangs, reboot the VM"
             )
-        elif ran.code == 0 and state_of(host) is None:
+        elif state_of(host) is None and not complaint(host):
             why = "kit cannot read what nvidia-smi -q -x prints"
             fix = f"look at it: kit ssh {host.name} -- nvidia-smi -q -x; if it is sound XML, that is a bug of kit"
         else:

@@ -176,6 +176,18 @@ def test_gpus_that_the_doctor_cannot_judge(ran: Ran, fault: str, text: str) -> N
     assert all(len(one.seen) == 1 and text in one.seen[0].seen for one in lost)
 
 
+@pytest.mark.parametrize(
+    "ran", [Ran(code=None, out=""), Ran(code=14, out="<?xml version='1.0'?><nvidia_smi_log><gpu>")]
+)
+def test_a_warning_does_not_hide_that_the_doctor_cannot_judge(ran: Ran) -> None:
+    warning = "WARNING: infoROM is corrupted at gpu 0000:17:00.0"
+    state = examined([facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=warning)])
+    unjudged = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
+    (lost,) = (one for one in judge(unjudged, CHECKS).findings if one.id == "gpu-lost")
+    assert (lost.severity, len(lost.seen)) == ("watch", 2)
+    assert "so the doctor judges little of its GPUs" in lost.seen[1].seen
+
+
 @pytest.mark.parametrize("deployed", ["", "kit:cuda-mxnet-0123456789ab"])
 @pytest.mark.parametrize("head", [True, False])
 def test_a_head_without_ranks_may_have_programs_of_the_driver_and_no_gpu(deployed: str, head: bool) -> None:
