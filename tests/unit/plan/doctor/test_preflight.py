@@ -110,6 +110,13 @@ def test_the_hook_below_systemd(engine: GpuEngine, found: bool) -> None:
     assert "gpu-cgroup" not in findings([one], orchestrator="swarm")
 
 
+def test_a_cdi_file_that_does_not_fit_is_written_again_where_it_counts() -> None:
+    """The engine would still take the device `all` of /run/cdi."""
+    old = replace(GPU_ENGINE, cdi_enabled=True, cdi=("0", "all"), cdi_folder="/run/cdi")
+    one = facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=old)
+    assert "--output=/run/cdi/nvidia.yaml" in findings([one])["gpu-cgroup"].seen[0].fix
+
+
 @pytest.mark.parametrize(
     ("links", "seen"),
     [
