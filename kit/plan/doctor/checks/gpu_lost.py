@@ -11,7 +11,7 @@ from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
 from kit.plan.doctor.gpus import STATE, complaint, state_of
 from kit.plan.doctor.sights import facts_of, idle_of, sights_of
-from kit.plan.flavour import broken_drivers, lost_gpus
+from kit.plan.flavour import broken_drivers, late_driver, lost_gpus
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
@@ -44,11 +44,7 @@ def _unjudged(examined: Examined) -> Iterator[Sight]:
             continue
         if ran.code is None:
             why = f"nvidia-smi -q did not answer within {STATE.timeout_s:g} s"
-            # Without persistence mode, the driver starts each GPU again for each program.
-            fix = (
-                f"try it: kit ssh {host.name} -- nvidia-smi; if it is only slow: kit setup --only clocks, which sets "
-                "persistence mode; if it hangs, reboot the VM"
-            )
+            fix = late_driver(host.name)
         elif state_of(host) is None and not complaint(host):
             why = "kit cannot read what nvidia-smi -q -x prints"
             fix = f"look at it: kit ssh {host.name} -- nvidia-smi -q -x; if it is sound XML, that is a bug of kit"
