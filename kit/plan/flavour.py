@@ -199,7 +199,7 @@ def broken_drivers(observed: Sequence[HostFacts]) -> list[tuple[str, str, str]]:
                 f"{facts.host.name}: nvidia-smi reports {len(facts.gpus) or 'no'} GPUs, and: {facts.gpu_fault}",
                 [gpu.name for gpu in facts.gpus],
             ),
-            late_driver(facts.host.name) if facts.gpu_fault.startswith(_LATE) else _broken_driver(facts.host.name),
+            late_driver(facts.host.name) if is_late(facts) else _broken_driver(facts.host.name),
         )
         for facts in observed
         if facts.gpu_fault
@@ -208,6 +208,11 @@ def broken_drivers(observed: Sequence[HostFacts]) -> list[tuple[str, str, str]]:
 
 def _broken_driver(host: str) -> str:
     return f"if it has more GPUs, repair the driver: kit ssh {host} -- nvidia-smi; a reboot often helps"
+
+
+def is_late(facts: HostFacts) -> bool:
+    """Return whether nvidia-smi did not answer in time on a host. It may be slow only."""
+    return facts.gpu_fault.startswith(_LATE)
 
 
 def late_driver(host: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.gpus import STATE
 from kit.plan.doctor.judge import judge
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, host, interfaces
+
+CUDA = "kit:cuda-mxnet-0123456789ab"
+CAPTURES = Path(__file__).parents[3] / "captures" / "nvidia-smi"
 
 RUNNING = Container(
     name="kit-lab-mpihead", service="mpihead", cluster="lab", image="kit:1", spec="1", running=True, status="Up"
@@ -195,7 +199,20 @@ def test_a_warning_does_not_hide_that_the_doctor_cannot_judge(ran: Ran) -> None:
     assert "so the doctor judges little of its GPUs" in lost.seen[1].seen
 
 
-@pytest.mark.parametrize("deployed", ["", "kit:cuda-mxnet-0123456789ab"])
+def test_a_slow_nvidia_smi_that_lists_the_gpus_to_the_doctor_loses_none() -> None:
+    """Without persistence mode, 20 s are too short for eight GPUs. kit doctor --cordon must not take the host away."""
+    record = ClusterRecord(
+        name="lab", image=CUDA, network="10.0.0.0/24", ssh_port=33, nodes=(), head_runs_ranks=True, settings={}
+    )
+    late = facts(1, gpu_fault="nvidia-smi did not answer within 20 s", record=to_text(record))
+    state, whole = examined([late]), (CAPTURES / "h200x2-570" / "state.xml").read_text()
+    for ran, severity in ((Ran(code=0, out=whole), "watch"), (Ran(code=None, out=""), "breaks")):
+        slow = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
+        (lost,) = (one for one in judge(slow, CHECKS).findings if one.id == "gpu-lost")
+        assert lost.severity == severity
+
+
+@pytest.mark.parametrize("deployed", ["", CUDA])
 @pytest.mark.parametrize("head", [True, False])
 def test_a_head_without_ranks_may_have_programs_of_the_driver_and_no_gpu(deployed: str, head: bool) -> None:
     """Images of VMs often have them everywhere."""
