@@ -24,6 +24,8 @@ _ON_GPUS: Mapping[str, Flavour] = {
 }
 # How many hosts a message names.
 _MOST = 5
+# How the complaint of observe.sh about an nvidia-smi begins that did not end in time.
+_LATE = "nvidia-smi did not answer"
 
 
 def with_flavour(image: ImageSpec, *, gpus: bool) -> ImageSpec:
@@ -197,11 +199,29 @@ def broken_drivers(observed: Sequence[HostFacts]) -> list[tuple[str, str, str]]:
                 f"{facts.host.name}: nvidia-smi reports {len(facts.gpus) or 'no'} GPUs, and: {facts.gpu_fault}",
                 [gpu.name for gpu in facts.gpus],
             ),
-            f"if it has more GPUs, repair the driver: kit ssh {facts.host.name} -- nvidia-smi; a reboot often helps",
+            late_driver(facts.host.name) if is_late(facts) else _broken_driver(facts.host.name),
         )
         for facts in observed
         if facts.gpu_fault
     ]
+
+
+def _broken_driver(host: str) -> str:
+    return f"if it has more GPUs, repair the driver: kit ssh {host} -- nvidia-smi; a reboot often helps"
+
+
+def is_late(facts: HostFacts) -> bool:
+    """Return whether nvidia-smi did not answer in time on a host. It may be slow only."""
+    return facts.gpu_fault.startswith(_LATE)
+
+
+def late_driver(host: str) -> str:
+    """Return what to do about an nvidia-smi that does not answer in time."""
+    # Without persistence mode, the driver starts each GPU again for each program.
+    return (
+        f"try it: kit ssh {host} -- nvidia-smi; if it is only slow: kit setup --only clocks, which sets persistence "
+        "mode; if it hangs, reboot the VM"
+    )
 
 
 def ranked(spec: ClusterSpec, observed: Sequence[HostFacts]) -> Sequence[HostFacts]:

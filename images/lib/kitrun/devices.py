@@ -59,6 +59,10 @@ class Device(NamedTuple):
     number: str
 
 
+# In the place of a GPU that nvidia-smi leaves out because it is lost.
+LOST = Device(name="", pci="", number="")
+
+
 class Seat(NamedTuple):
     """The place of a rank among the ranks of its run on this node."""
 
@@ -132,7 +136,7 @@ def held_numbers(text: str, node: str) -> "Optional[List[int]]":
 
 
 def devices(must: bool) -> "List[Device]":
-    """Return the GPUs that this node sees, in nvidia-smi's order.
+    """Return the GPUs that this node sees, in nvidia-smi's order, with LOST in the place of a lost one.
 
     If nvidia-smi lists none, return numbers, or with `must` raise NoDevicesError if it failed.
     """
@@ -143,12 +147,17 @@ def devices(must: bool) -> "List[Device]":
     rows = [[word.strip() for word in line.split(",")] for line in text.splitlines()]
     rows = [row for row in rows if len(row) in (3, 4) and row[0].startswith("GPU-")]
     migs = mig_devices() if any(row[3:] == ["Enabled"] for row in rows) else {}
-    result = []
+    result: List[Device] = []
+    behind = 0
     for row in rows:
+        if error and row[2].isdigit():
+            # Those behind a lost GPU keep their numbers: other runs may hold them.
+            result += [LOST] * (int(row[2]) - behind)
+            behind = int(row[2]) + 1
         # A GPU with MIG cannot be used as a whole.
         names = migs.get(row[0], []) if row[3:] == ["Enabled"] else [row[0]]
         result += [Device(name=name, pci=row[1], number=row[2]) for name in names]
-    if result:
+    if any(device.name for device in result):
         return result
     if error and must:
         raise NoDevicesError("nvidia-smi fails: %s" % error)
@@ -203,12 +212,14 @@ def answer_of(*words: str) -> "Tuple[str, str]":
 
 def held_devices(there: "Sequence[Device]", numbers: "Optional[Sequence[int]]") -> "List[Device]":
     """Return the devices that the run holds on this node. Raises NoDevicesError if the node lacks one."""
+    seen = [device for device in there if device.name]
     if numbers is None:
-        return list(there)
+        return seen
     if not any(device.pci for device in there):
         return [Device(name=str(number), pci="", number="") for number in numbers]
-    if max(numbers) >= len(there):
-        text = "the run holds GPU %d of this node, which sees %d: run kit deploy" % (max(numbers), len(there))
+    missing = [number for number in numbers if number >= len(there) or not there[number].name]
+    if missing:
+        text = "the run holds GPU %d of this node, which sees %d: run kit deploy" % (max(missing), len(seen))
         raise NoDevicesError(text)
     return [there[number] for number in numbers]
 

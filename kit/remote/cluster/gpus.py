@@ -129,7 +129,8 @@ def _cdi(lines: Sequence[str], info: Info) -> tuple[tuple[str, ...], str, str]:
 
 
 def _folder(path: str) -> str:
-    """/var/run is a link to /run."""
+    """Return a folder as gpu_engine.sh calls it. /var/run is a link to /run."""
+    path = path.rstrip("/")
     return path.removeprefix("/var") if path.startswith("/var/run/") else path
 
 

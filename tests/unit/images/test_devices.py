@@ -209,6 +209,28 @@ def test_an_nvidia_smi_that_fails_after_its_answer_has_listed_the_gpus(node: Nod
     assert visible(environment(1, KIT_HELD_SLOTS="gpu7=1,3")) == f"{UUIDS[1]},{UUIDS[3]}"
 
 
+@pytest.mark.parametrize("share", [{}, {"KIT_GPUS_PER_RANK": "1"}])
+def test_a_lost_gpu_gives_no_run_the_gpu_of_another(node: Node, share: dict[str, str]) -> None:
+    """Without the row of GPU 0, the second row is that of GPU 2, and a run holds GPU 1."""
+    rows = GPUS.partition("\n")[2]
+    node(f"{rows}Unable to determine the device handle for GPU 0000:0A:00.0: GPU is lost\n", code=15)
+    assert visible(environment(0, KIT_HELD_SLOTS="gpu7=1", **share)) == UUIDS[1]
+    assert visible(environment(0, KIT_HELD_SLOTS="gpu7=3", **share)) == UUIDS[3]
+    with pytest.raises(devices.NoDevicesError, match="the run holds GPU 0 of this node, which sees 3"):
+        devices.take(environment(0, KIT_HELD_SLOTS="gpu7=0", **share))
+
+
+def test_a_run_that_holds_the_whole_node_goes_on_without_a_lost_gpu(node: Node) -> None:
+    rows = GPUS.splitlines(keepends=True)
+    node(f"{rows[0]}{rows[2]}{rows[3]}Unable to determine the device handle for GPU 0000:1A:00.0\n", code=15)
+    assert visible(environment(1, KIT_GPUS_PER_RANK="1")) == UUIDS[2]
+
+
+def test_a_gpu_with_mig_and_no_mig_device_has_no_number(node: Node) -> None:
+    node(MIG_GPUS.partition("\n")[2], mig=MIG)
+    assert visible(environment(0, KIT_HELD_SLOTS="gpu7=0")) == "GPU-aaaa-2"
+
+
 def test_a_node_without_gpus() -> None:
     with pytest.raises(devices.NoDevicesError, match="this node sees no GPU, and each rank gets 1 for itself"):
         devices.take(environment(0, KIT_GPUS_PER_RANK="1"))

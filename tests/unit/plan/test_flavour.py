@@ -106,6 +106,14 @@ def test_a_driver_that_fails_is_named() -> None:
     assert "kit ssh gpu3 -- nvidia-smi" in hint
 
 
+def test_an_nvidia_smi_that_is_only_slow_needs_no_reboot() -> None:
+    """Eight GPUs without persistence mode take half a minute, also after a reboot."""
+    late = facts(1, gpu_fault="nvidia-smi did not answer within 20 s")
+    ((_, text, hint),) = flavour.broken_drivers([late])
+    assert text.endswith("reports no GPUs, and: nvidia-smi did not answer within 20 s")
+    assert "kit setup --only clocks" in hint
+
+
 @pytest.mark.parametrize(
     ("deployed", "fault", "lost"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kit.model.doctor import Check, Examined, Sight
-from kit.plan.cluster.gpus import hook_problem
+from kit.plan.cluster.gpus import generate, hook_problem
 from kit.plan.doctor.sights import facts_of
 
 
@@ -13,9 +13,12 @@ def judge(examined: Examined) -> Iterator[Sight]:
     if examined.spec.orchestrator != "compose":
         return
     for facts in facts_of(examined):
-        seen = hook_problem(facts)
+        seen, engine = hook_problem(facts), facts.gpu_engine
+        # A file in a folder before that of the engine's file would change nothing.
+        fix = f"the CDI file does not fit the host, so write it again: {generate(engine)}; then: kit deploy"
         if seen:
-            yield Sight(hosts=(facts.host.name,), seen=seen)
+            stale = engine.cdi_enabled and engine.cdi
+            yield Sight(hosts=(facts.host.name,), seen=seen, fix=fix if stale else "")
 
 
 CHECK = Check(

@@ -9,9 +9,9 @@ from kit.model.doctor import Check, Examined, Severity, Sight
 from kit.model.nvidia.values import WARNING
 from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
-from kit.plan.doctor.gpus import STATE, state_of
+from kit.plan.doctor.gpus import STATE, complaint, state_of, states
 from kit.plan.doctor.sights import facts_of, idle_of, sights_of
-from kit.plan.flavour import broken_drivers, lost_gpus
+from kit.plan.flavour import broken_drivers, is_late, late_driver, lost_gpus
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
@@ -24,12 +24,15 @@ def judge(examined: Examined) -> Iterator[Sight]:
             severity: Severity | None = "watch" if name == idle else None
             yield Sight(hosts=(name,), seen=seen, fix="run: kit deploy", severity=severity)
     harmless = {idle, *(facts.host.name for facts in observed if facts.gpus and facts.gpu_fault.startswith(WARNING))}
+    # The doctor's own call has more time: a run can use GPUs that it lists.
+    listed = states(examined)
+    harmless |= {facts.host.name for facts in observed if facts.host.name in listed and is_late(facts)}
     for host, text, hint in broken_drivers(observed):
         seen = text.removeprefix(f"{host}: ")
         yield Sight(hosts=(host,), seen=seen, fix=hint, severity="watch" if host in harmless else None)
     yield from _unjudged(examined)
     if examined.spec.image.flavour == "auto":
-        ranked = [facts for facts in observed if facts.host.name != idle]
+        ranked = [facts for facts in observed if facts.host.name not in harmless]
         yield from sights_of([lost_gpus(ranked, _deployed_image(examined))])
 
 
@@ -37,16 +40,15 @@ def _unjudged(examined: Examined) -> Iterator[Sight]:
     """Yield hosts on which the other checks of GPUs have nothing to judge, and nothing else says so."""
     for host in examined.hosts:
         ran = host.ran(*STATE.argv)
-        if ran is None or host.facts is None or host.facts.gpu_fault:
+        if ran is None or host.facts is None:
+            continue
+        # A warning says nothing about an answer that is missing.
+        if host.facts.gpu_fault and not host.facts.gpu_fault.startswith(WARNING):
             continue
         if ran.code is None:
             why = f"nvidia-smi -q did not answer within {STATE.timeout_s:g} s"
-            # Without persistence mode, the driver starts each GPU again for each program.
-            fix = (
-                f"try it: kit ssh {host.name} -- nvidia-smi; if it is only slow: kit setup --only clocks, which sets "
-                "persistence mode; if it hangs, reboot the VM"
-            )
-        elif ran.code == 0 and state_of(host) is None:
+            fix = late_driver(host.name)
+        elif state_of(host) is None and not complaint(host):
             why = "kit cannot read what nvidia-smi -q -x prints"
             fix = f"look at it: kit ssh {host.name} -- nvidia-smi -q -x; if it is sound XML, that is a bug of kit"
         else:

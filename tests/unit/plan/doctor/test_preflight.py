@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from kit.plan.doctor.checks import CHECKS
 from kit.plan.doctor.gpus import STATE
 from kit.plan.doctor.judge import judge
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, host, interfaces
+
+CUDA = "kit:cuda-mxnet-0123456789ab"
+CAPTURES = Path(__file__).parents[3] / "captures" / "nvidia-smi"
 
 RUNNING = Container(
     name="kit-lab-mpihead", service="mpihead", cluster="lab", image="kit:1", spec="1", running=True, status="Up"
@@ -110,6 +114,13 @@ def test_the_hook_below_systemd(engine: GpuEngine, found: bool) -> None:
     assert "gpu-cgroup" not in findings([one], orchestrator="swarm")
 
 
+def test_a_cdi_file_that_does_not_fit_is_written_again_where_it_counts() -> None:
+    """The engine would still take the device `all` of /run/cdi."""
+    old = replace(GPU_ENGINE, cdi_enabled=True, cdi=("0", "all"), cdi_folder="/run/cdi")
+    one = facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=old)
+    assert "--output=/run/cdi/nvidia.yaml" in findings([one])["gpu-cgroup"].seen[0].fix
+
+
 @pytest.mark.parametrize(
     ("links", "seen"),
     [
@@ -176,7 +187,32 @@ def test_gpus_that_the_doctor_cannot_judge(ran: Ran, fault: str, text: str) -> N
     assert all(len(one.seen) == 1 and text in one.seen[0].seen for one in lost)
 
 
-@pytest.mark.parametrize("deployed", ["", "kit:cuda-mxnet-0123456789ab"])
+@pytest.mark.parametrize(
+    "ran", [Ran(code=None, out=""), Ran(code=14, out="<?xml version='1.0'?><nvidia_smi_log><gpu>")]
+)
+def test_a_warning_does_not_hide_that_the_doctor_cannot_judge(ran: Ran) -> None:
+    warning = "WARNING: infoROM is corrupted at gpu 0000:17:00.0"
+    state = examined([facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=warning)])
+    unjudged = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
+    (lost,) = (one for one in judge(unjudged, CHECKS).findings if one.id == "gpu-lost")
+    assert (lost.severity, len(lost.seen)) == ("watch", 2)
+    assert "so the doctor judges little of its GPUs" in lost.seen[1].seen
+
+
+def test_a_slow_nvidia_smi_that_lists_the_gpus_to_the_doctor_loses_none() -> None:
+    """Without persistence mode, 20 s are too short for eight GPUs. kit doctor --cordon must not take the host away."""
+    record = ClusterRecord(
+        name="lab", image=CUDA, network="10.0.0.0/24", ssh_port=33, nodes=(), head_runs_ranks=True, settings={}
+    )
+    late = facts(1, gpu_fault="nvidia-smi did not answer within 20 s", record=to_text(record))
+    state, whole = examined([late]), (CAPTURES / "h200x2-570" / "state.xml").read_text()
+    for ran, severity in ((Ran(code=0, out=whole), "watch"), (Ran(code=None, out=""), "breaks")):
+        slow = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
+        (lost,) = (one for one in judge(slow, CHECKS).findings if one.id == "gpu-lost")
+        assert lost.severity == severity
+
+
+@pytest.mark.parametrize("deployed", ["", CUDA])
 @pytest.mark.parametrize("head", [True, False])
 def test_a_head_without_ranks_may_have_programs_of_the_driver_and_no_gpu(deployed: str, head: bool) -> None:
     """Images of VMs often have them everywhere."""

@@ -150,6 +150,8 @@ def test_cdi_devices_of_nvidia(info: dict[str, Any], expected: tuple[bool, tuple
         ({"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}, ("0", "all"), "580.65.06"),
         ({"CDISpecDirs": ["/var/run/cdi", "/etc/cdi"]}, ("0", "1", "all"), "535.104.05"),
         ({"CDISpecDirs": ["/etc/cdi"]}, ("0", "1", "all"), "535.104.05"),
+        # As somebody wrote them into daemon.json.
+        ({"CDISpecDirs": ["/etc/cdi/", "/var/run/cdi/"]}, ("0", "all"), "580.65.06"),
         (
             {
                 "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
