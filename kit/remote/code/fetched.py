@@ -170,7 +170,12 @@ def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) ->
             files = part / "files"
             files.mkdir()
             lacks = _check_out(root, source, commit, files, "", say=say)
-            taken = take(files, plain=True)
+            try:
+                taken = take(files, plain=True)
+            except InputError as error:
+                # The folder is gone when the reader looks for it.
+                error.message = error.message.replace(str(files.resolve()), source.shown)
+                raise
             hashes.forget(taken.folder)
             known = Known(digest=taken.digest, notes=notes_of(lacks))
             (part / "known").write_text(json.dumps({"digest": known.digest, "notes": known.notes}))
