@@ -145,6 +145,18 @@ def test_a_repository_that_does_not_answer_keeps_what_was_fetched(origin: Path, 
     assert sorted(path.name for path in repo.rglob("*")) == before
 
 
+def test_a_fetch_that_breaks_off_keeps_what_was_fetched(origin: Path, tmp_path: Path) -> None:
+    first = git(origin, "rev-parse", "HEAD")
+    fetch(origin)
+    commit = change(origin, "two")
+    (repo,) = (tmp_path / "cache").glob("kit/git/*/repo")
+    blob = git(origin, "rev-parse", "HEAD:train.py")
+    (origin / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(UnreachableError, match="git cannot fetch"):
+        fetch(origin, commit)
+    assert git(repo, "rev-parse", f"refs/heads/{first}") == first
+
+
 @pytest.fixture
 def folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let git fetch a submodule from a folder of this machine."""
