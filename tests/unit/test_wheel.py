@@ -51,6 +51,10 @@ def test_both_commands_start(commands: Path, name: str, tmp_path: Path) -> None:
 def test_python_m_kit_is_the_same_command(commands: Path, tmp_path: Path) -> None:
     version = output(commands / "kit", "version", folder=tmp_path)
     assert output(commands / "python", "-m", "kit", "version", folder=tmp_path) == version
+    # Python looks for modules in the current folder first. kit must not run what is there.
+    (tmp_path / "queue.py").write_text("raise SystemExit('queue.py')\n")
+    missing = output(commands / "kit", "ps", folder=tmp_path, code=2)
+    assert output(commands / "python", "-m", "kit", "ps", folder=tmp_path, code=2) == missing
 
 
 def test_it_is_not_the_checkout(commands: Path, tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ class Output:
         if rank in self._started:
             # torchrun starts ranks again when all have ended. Their ends are no failures of the run any more.
             self._forget()
+        # A record of its earlier end may come late from another host, after the first rank has started again.
+        if self.ended.pop(rank, None) is not None and self.first is not None and self.first.rank == rank:
+            self.first = None
         self._started.add(rank)
 
     def _forget(self) -> None:

@@ -118,7 +118,11 @@ class Run:
         path, record = self.path("record.json"), self.record
         if record is None:
             return None
-        counts = [sum(int(place["ranks"]) for place in those) for those in (record["places"], places)]
+        counts = [
+            # Hosts of an elastic run that are `out` have none of its ranks now.
+            sum(int(place["ranks"]) for place in those if not place.get("out"))
+            for those in (record["places"], places)
+        ]
         record["most_np"] = max(int(record.get("most_np") or 0), *counts)
         record["places"] = list(places)
         write(path, record, at=os.stat(path).st_mtime_ns)

@@ -240,8 +240,8 @@ class Follower(Struct):
             case "out" | "err" | "mpirun":
                 self._lines(entry)
             case "up":
-                if entry.rank in self._started:
-                    # What failed before the restart is past.
+                if entry.rank in self._started or entry.rank == self._failed:
+                    # What failed before the restart is past. The record of an end may come after another rank's start.
                     self._forget()
                 self._started.add(entry.rank)
             case "end":

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kit.model.run import EndedBefore, Failure
 from kit.plan.run.banners import RULE_OFF
-from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, READ_ONLY, SURE, SURVIVED, TELLING, WARNINGS, Rule
+from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, NOTICED, READ_ONLY, SURE, SURVIVED, TELLING, WARNINGS, Rule
 
 # The numbers of Linux, whatever this machine runs: a shell reports a signal as exit code 128 plus its number.
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -91,7 +91,8 @@ def cause(failure: Failure, run: str = "RUN") -> Cause | None:
     aftermath = _find(AFTERMATH, failure, run, rank)
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
         known = _find(WARNINGS, failure, run, rank) or _find(WARNINGS, failure, run, mpirun)
-    if aftermath and failure.before is not None:
+    # The other rules of AFTERMATH tell of more than the end of another rank.
+    if failure.before is not None and _find((NOTICED,), failure, run, rank):
         aftermath = _ended_before(failure.before, run)
     return (
         known

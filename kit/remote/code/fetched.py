@@ -170,7 +170,12 @@ def _write(root: Path, source: Repository, commit: str, tree: Path, say: Say) ->
             files = part / "files"
             files.mkdir()
             lacks = _check_out(root, source, commit, files, "", say=say)
-            taken = take(files, plain=True)
+            try:
+                taken = take(files, plain=True)
+            except InputError as error:
+                # The folder is gone when the reader looks for it.
+                error.message = error.message.replace(str(files.resolve()), source.shown)
+                raise
             hashes.forget(taken.folder)
             known = Known(digest=taken.digest, notes=notes_of(lacks))
             (part / "known").write_text(json.dumps({"digest": known.digest, "notes": known.notes}))
@@ -197,7 +202,8 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
         try:
             listed, stored = _bring(source, commit, repo, files, variables=variables, turn=turn)
         except UnreachableError:
-            if not had:
+            # What breaks a fetch off, or fills the disk, is no reason to fetch all of it once more.
+            if not had or not _is_damaged(source, repo):
                 raise
             # A crash or a cleaner of caches may have removed objects. If the repository answers, fetch all again.
             your_git(source, "ls-remote", "--", source.url, "HEAD", more=variables)
@@ -217,6 +223,15 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
             continue
         lacks.add(check_out_module(root, module, files, at, say))
     return lacks
+
+
+def _is_damaged(source: Repository, repo: Path) -> bool:
+    """Return whether the repository of the cache lacks something. To find that out, git reads all of it."""
+    try:
+        your_git(source, "--git-dir", str(repo), "fsck", "--no-dangling", "--no-progress", limit_s=_FETCH_S)
+    except UnreachableError:
+        return True
+    return False
 
 
 def _bring(

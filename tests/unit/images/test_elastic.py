@@ -152,6 +152,10 @@ def test_the_desk_changes_the_record(living: Any, tmp_path: Path) -> None:
     answer = desk.change(living, request, str(tmp_path))
     assert [p["node"] for p in answer["changed"]["places"]] == ["gpu1", "gpu2", "gpu3"]
     assert living.record["places"] == [place(1), place(2, leaving=True), place(3, out=True)]
+    # gpu3 starts ranks once those of gpu2 have left, so there were never three.
+    living.change_places(desk.in_world(living.record["places"], ["gpu1", "gpu3"]))
+    living.change_places([place(1)])
+    assert living.record["most_np"] == 2
 
 
 def test_a_run_whose_hosts_change_does_not_become_the_latest(living: Any, tmp_path: Path) -> None:

@@ -200,6 +200,19 @@ def test_a_restarted_rank_that_fails_before_the_others_have_started_is_the_failu
     assert (failure["rank"], failure["exit_code"], failure["signal"]) == (0, 5, "")
 
 
+# The record of how torchrun ended rank 1 comes after rank 0 has started again. Then rank 0 fails.
+LATE_END = (
+    r"printf '\036kit-line 0 u . 6\ngpu1 8\036kit-line 1 u . 6\ngpu2 9\036kit-line 0 x . 10\ngpu1 3 0 0' >&2; "
+    r"printf '\036kit-line 0 u . 6\ngpu1 8\036kit-line 1 x . 11\ngpu2 0 15 0\036kit-line 1 u . 6\ngpu2 9' >&2; "
+    r"printf '\036kit-line 0 x . 10\ngpu1 5 0 0\036kit-line 1 x . 11\ngpu2 0 15 0' >&2; exit 1"
+)
+
+
+def test_an_end_whose_record_comes_after_the_restart_is_not_the_failure(head: Head) -> None:
+    failure = head.done("sh", "-c", LATE_END, torchrun=True).ending["failure"]
+    assert (failure["rank"], failure["exit_code"], failure["signal"]) == (0, 5, "")
+
+
 def test_mpiruns_numbers_are_not_those_of_ranks(head: Head) -> None:
     """Torchrun 1 ended; rank 1 is another process."""
     text = "first process to do so was: Process name: [[1,1],1] Exit code:    7"

@@ -1,6 +1,6 @@
 """Lists the known causes of a failed run. The first rule of a tuple that matches wins."""
 
-from kit.plan.run.causes.ending import AFTERMATH, ENDINGS, SURVIVED, WARNINGS
+from kit.plan.run.causes.ending import AFTERMATH, ENDINGS, NOTICED, SURVIVED, WARNINGS
 from kit.plan.run.causes.gpu import GPU
 from kit.plan.run.causes.image import IMAGE
 from kit.plan.run.causes.machine import HOST, READ_ONLY
@@ -8,7 +8,19 @@ from kit.plan.run.causes.network import HUNG_UP, NETWORK
 from kit.plan.run.causes.program import PROGRAM
 from kit.plan.run.causes.rule import Rule
 
-__all__ = ["AFTERMATH", "ENDINGS", "HUNG_UP", "READ_ONLY", "RULES", "SURE", "SURVIVED", "TELLING", "WARNINGS", "Rule"]
+__all__ = [
+    "AFTERMATH",
+    "ENDINGS",
+    "HUNG_UP",
+    "NOTICED",
+    "READ_ONLY",
+    "RULES",
+    "SURE",
+    "SURVIVED",
+    "TELLING",
+    "WARNINGS",
+    "Rule",
+]
 
 # The kernel and the engine are more reliable than anything that a program prints.
 SURE = (

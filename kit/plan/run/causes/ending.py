@@ -73,6 +73,33 @@ WARNINGS = (
     ),
 )
 
+# What a rank prints that only noticed the end of another one.
+NOTICED = Rule(
+    name="aftermath",
+    text="this rank only noticed that another rank was gone; the cause is in that rank's output",
+    hint="look at the last lines of the other ranks; if one of them ended without an error, make all ranks run the "
+    "same number of steps; print the rank of each line: kit logs {run} --tag-output",
+    says=(
+        "Connection closed by remote peer",
+        "Call to recv from {address} failed : ",
+        "readv failed: Connection reset by peer",
+        "failed: remote process exited or there was a network error",
+        ", remote process exited or there was a network error",
+        "NCCL error: remote process exited or there was a network error",
+        "Connection closed by peer [",
+        "Read error [{address}]:{port}: Connection reset by peer",
+        "This most likely indicates that another task died",
+    ),
+    raised=(
+        "HorovodInternalError",
+        "Horovod has been shut down.",
+        # Rank 0 keeps PyTorch's store. Ranks that end later survive the same words in a warning.
+        "store->get('…') got error: ",
+        "DistNetworkError: failed to recv, got 0 bytes",
+        "DistNetworkError: Failed to recv, got 0 bytes",
+    ),
+)
+
 # Not causes by themselves: the end of another rank, or an error without details.
 AFTERMATH = (
     Rule(
@@ -88,31 +115,7 @@ AFTERMATH = (
             "{call:NCCL} error in: …, invalid usage",
         ),
     ),
-    Rule(
-        name="aftermath",
-        text="this rank only noticed that another rank was gone; the cause is in that rank's output",
-        hint="look at the last lines of the other ranks; if one of them ended without an error, make all ranks run the "
-        "same number of steps; print the rank of each line: kit logs {run} --tag-output",
-        says=(
-            "Connection closed by remote peer",
-            "Call to recv from {address} failed : ",
-            "readv failed: Connection reset by peer",
-            "failed: remote process exited or there was a network error",
-            ", remote process exited or there was a network error",
-            "NCCL error: remote process exited or there was a network error",
-            "Connection closed by peer [",
-            "Read error [{address}]:{port}: Connection reset by peer",
-            "This most likely indicates that another task died",
-        ),
-        raised=(
-            "HorovodInternalError",
-            "Horovod has been shut down.",
-            # Rank 0 keeps PyTorch's store. Ranks that end later survive the same words in a warning.
-            "store->get('…') got error: ",
-            "DistNetworkError: failed to recv, got 0 bytes",
-            "DistNetworkError: Failed to recv, got 0 bytes",
-        ),
-    ),
+    NOTICED,
     # pytorch/pytorch#190489: the thread cannot take Python's lock any more.
     Rule(
         name="abort-open-group",

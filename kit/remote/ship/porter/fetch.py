@@ -169,7 +169,8 @@ class Fetcher:
         disk = os.statvfs(self._layers.folder)
         free = disk.f_bavail * disk.f_frsize
         if size - here > free:
-            raise Failed("disk", "{:,} bytes are to come, and {:,} are free".format(size - here, free))
+            # Other layers may follow.
+            raise Failed("disk", "at least {:,} bytes are to come, and {:,} are free".format(size - here, free))
 
     def _count(self, layer: str) -> None:
         """Count how often a layer was wrong, and give up after some times."""

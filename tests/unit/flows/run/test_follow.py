@@ -147,6 +147,20 @@ def test_what_ranks_say_that_torchrun_restarted_is_no_aftermath(following: Start
     assert follower.folded == 1
 
 
+# The record of how torchrun ended rank 1 comes after rank 0 has started again.
+LATE_END = (
+    r"printf '\036kit-line 0 u . 6\ngpu1 8\036kit-line 1 u . 6\ngpu2 9\036kit-line 0 x . 10\ngpu1 3 0 0' >&2; "
+    r"printf '\036kit-line 0 u . 6\ngpu1 8\036kit-line 1 x . 11\ngpu2 0 15 0\036kit-line 1 u . 6\ngpu2 9' >&2; "
+    r"printf '\036kit-line 0 e . 5\nagain' >&2"
+)
+
+
+def test_an_end_whose_record_comes_after_the_restart_hides_no_lines(following: StartFollowing) -> None:
+    follower = following("sh", "-c", LATE_END, torchrun=True)
+    assert to_its_end(follower)["exit_code"] == 0
+    assert texts(follower, "stderr") == ["again"]
+
+
 def test_one_rank_and_a_time(following: StartFollowing, head: Head) -> None:
     script = "echo rank $OMPI_COMM_WORLD_RANK; [ $OMPI_COMM_WORLD_RANK = 0 ] || echo more"
     one = following(*ranks(2, script), places=[place("gpu1", 2)], manner=Manner(rank=1))

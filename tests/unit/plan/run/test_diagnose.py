@@ -21,6 +21,7 @@ from kit.cli.parser import parse
 from kit.config.fields import settings
 from kit.config.yaml import load_spec
 from kit.model.run import EndedBefore, Failure
+from kit.model.values import replace
 from kit.plan.run.causes import RULES, Rule
 from kit.plan.run.diagnose import cause, headline, regex
 
@@ -469,6 +470,13 @@ def test_a_rank_that_ended_before_is_named() -> None:
     assert found is not None
     assert found.text == "rank 2 on gpu2 had ended without an error, and this rank still needed it"
     assert "kit logs 2026 --rank 2" in found.hint
+    # So does this one, which only survived the end of rank 0, with PyTorch's store, in a warning.
+    store = "[W TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=4): failed to recv, got 0 bytes"
+    abort = Failure(
+        kind="rank", host="gpu1", rank=1, signal="SIGABRT", before=EndedBefore(rank=0, host="gpu1"),
+        lines=(store, "terminate called without an active exception"),
+    )  # fmt: skip
+    assert cause(abort) == cause(replace(abort, before=None))
     # What the rank itself says counts more.
     own = cause(rank("torch.OutOfMemoryError: CUDA out of memory.", before=EndedBefore(rank=2, host="gpu2")))
     assert own is not None

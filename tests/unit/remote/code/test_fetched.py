@@ -97,6 +97,15 @@ def test_a_cache_with_few_trees(origin: Path, tmp_path: Path, monkeypatch: pytes
     assert not list((tmp_path / "cache").rglob(".part-*"))
 
 
+def test_code_that_no_run_could_have_is_named_by_its_repository(origin: Path) -> None:
+    (origin / "sub" / "out").symlink_to("/mnt/imagenet")
+    git(origin, "add", "-A")
+    git(origin, "commit", "-qm", "link")
+    with pytest.raises(InputError) as caught:
+        fetch(origin)
+    assert str(caught.value).startswith(f"the link git+{origin}/sub/out leads out of the code folder")
+
+
 @pytest.mark.parametrize("file", ["known", "files/train.py"])
 @pytest.mark.parametrize("how", ["gone", "cut"])
 def test_a_broken_tree_is_fetched_again(origin: Path, tmp_path: Path, file: str, how: str) -> None:
@@ -134,6 +143,18 @@ def test_a_repository_that_does_not_answer_keeps_what_was_fetched(origin: Path, 
     with pytest.raises(UnreachableError, match="git cannot fetch"):
         fetch(origin, commit)
     assert sorted(path.name for path in repo.rglob("*")) == before
+
+
+def test_a_fetch_that_breaks_off_keeps_what_was_fetched(origin: Path, tmp_path: Path) -> None:
+    first = git(origin, "rev-parse", "HEAD")
+    fetch(origin)
+    commit = change(origin, "two")
+    (repo,) = (tmp_path / "cache").glob("kit/git/*/repo")
+    blob = git(origin, "rev-parse", "HEAD:train.py")
+    (origin / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(UnreachableError, match="git cannot fetch"):
+        fetch(origin, commit)
+    assert git(repo, "rev-parse", f"refs/heads/{first}") == first
 
 
 @pytest.fixture
