@@ -24,7 +24,7 @@ RECORD = "/etc/kit/cluster.json"
 MOST = 10000
 
 Entry = Dict[str, Any]
-# How code differed from its commit (kit.plan.run.records.diff_fields), and the runs with that code.
+# How code differed from its commit (kit.plan.run.code_record.diff_fields), and the runs with that code.
 Diffs = Sequence[Tuple[Mapping[str, str], Sequence[str]]]
 # What was read before: id -> inode, size and time of the file, and the entry.
 Cache = Dict[str, Tuple[Tuple[int, int, int], Optional[Entry]]]

@@ -21,6 +21,7 @@ from kit.model.values import replace
 from kit.plan.queue import entry
 from kit.plan.run import gpus, records
 from kit.plan.run.again import kept_options
+from kit.plan.run.code_record import without_diff
 from kit.remote.run.door import Door, new_run_id
 from kit.remote.run.values import remember
 
@@ -44,39 +45,16 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         *ids, array = _new_ids((len(turn.array) or 1) + 1)
         members: list[Member | None] = [Member(of=array, index=index, size=len(ids)) for index in turn.array]
         members = members or [None]
-
-        def plans_on(hosts: Ready) -> list[tuple[RunRequest, LaunchPlan]]:
-            made = []
-            for run_id, member in zip(ids, members, strict=True):
-                one = hosts.request
-                if member is not None:
-                    one = replace(one, env=(*one.env, *entry.array_variables(member)))
-                made.append((one, plan_on(context, hosts, one, run_id=run_id)))
-            return made
-
-        def plans() -> list[tuple[RunRequest, LaunchPlan]]:
-            whole = replace(ready, nodes=_all_nodes(context, ready))
-            if not whole.nodes:
-                raise NotReadyError(
-                    "all hosts are cordoned, and the run can use none of them", hint="see why: kit hosts"
-                )
-            try:
-                return plans_on(ready if ready.nodes else whole)
-            except (InputError, NotReadyError):
-                if not ready.cordoned:
-                    raise
-            # It does not fit without the cordoned hosts, so it waits for them.
-            return plans_on(whole)
-
-        launches = with_code(context, ready, plans, lambda _: [node.name for node in ready.nodes])
+        names = [node.name for node in ready.nodes]
+        launches = with_code(context, ready, lambda: _launches(context, ready, ids, members), lambda _: names)
         if ready.cordoned and ready.code is not None:
             without = _without_code(context, ready, ready.code, [node.name for node in ready.cordoned])
             ready = replace(ready, cordoned=[node for node in ready.cordoned if node.name not in without])
-            launches = plans() if without else launches
+            launches = _launches(context, ready, ids, members) if without else launches
         nodes = _all_nodes(context, ready)
         code = ready.code.record if ready.code else None
         # It may have a megabyte, and an array 1,000 runs. An older launcher wants it in each entry.
-        code, diff = records.without_diff(code) if code and ready.door.takes_diffs else (code, {})
+        code, diff = without_diff(code) if code and ready.door.takes_diffs else (code, {})
         entries = [
             _entry(ready, one, plan, turn, nodes, share=share, array=member, code=code)
             for (one, plan), member in zip(launches, members, strict=True)
@@ -96,6 +74,34 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         hosts=tuple(node.name for node in nodes),
         array=array if turn.array else "",
     )
+
+
+def _launches(
+    context: Context, ready: Ready, ids: Sequence[str], members: Sequence[Member | None]
+) -> list[tuple[RunRequest, LaunchPlan]]:
+    """Return the request and the plan of each run, on the hosts that are not cordoned, or on all if it needs them."""
+    whole = replace(ready, nodes=_all_nodes(context, ready))
+    if not whole.nodes:
+        raise NotReadyError("all hosts are cordoned, and the run can use none of them", hint="see why: kit hosts")
+    try:
+        return _launches_on(context, ready if ready.nodes else whole, ids, members)
+    except (InputError, NotReadyError):
+        if not ready.cordoned:
+            raise
+    # It does not fit without the cordoned hosts, so it waits for them.
+    return _launches_on(context, whole, ids, members)
+
+
+def _launches_on(
+    context: Context, hosts: Ready, ids: Sequence[str], members: Sequence[Member | None]
+) -> list[tuple[RunRequest, LaunchPlan]]:
+    launches = []
+    for run_id, member in zip(ids, members, strict=True):
+        one = hosts.request
+        if member is not None:
+            one = replace(one, env=(*one.env, *entry.array_variables(member)))
+        launches.append((one, plan_on(context, hosts, one, run_id=run_id)))
+    return launches
 
 
 def _all_nodes(context: Context, ready: Ready) -> Sequence[Node]:

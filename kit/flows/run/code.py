@@ -15,7 +15,7 @@ from kit.flows.run.shipping import from_host, lacking_of, raise_first, shipped, 
 from kit.model.code import Snapshot
 from kit.model.launch import ClusterRecord
 from kit.model.repository import PREFIX, is_repository, repository, without_login
-from kit.plan.run.records import code_record
+from kit.plan.run.code_record import code_record
 from kit.remote.run.door import Door
 
 # A file that changes between its hash and its pack makes kit take another snapshot, this often at most.

@@ -20,8 +20,9 @@ from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
 from kit.model.text import plural
 from kit.plan.queue import answers
+from kit.plan.run.code_record import diff_fields, diff_of
 from kit.plan.run.owners import named
-from kit.plan.run.records import diff_fields, diff_of, find, several, shared_checkpoints, stored_record
+from kit.plan.run.records import find, several, shared_checkpoints, stored_record
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,7 +9,6 @@ from msgspec import Struct, field
 
 from kit.errors import AnswerError, InputError
 from kit.model.answer import OddAnswer, convert, decode, within
-from kit.model.code import Snapshot
 from kit.model.launch import LaunchPlan
 from kit.model.names import LATEST
 from kit.model.run import RUN_ID, EndedBefore, Failure, Member, Place, RunCode, RunRecord, RunState, RunUse
@@ -142,42 +140,6 @@ def start_request(
             **({"code": encoding.shown(dict(code))} if code else {}),
         },
     }
-
-
-def code_record(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what the record of a run says about its code."""
-    git = snapshot.git
-    place = snapshot.source or str(snapshot.folder)
-    record = {"digest": snapshot.digest, "folder": place, "files": snapshot.files, "size": snapshot.size}
-    if git is None:
-        return record
-    diff = {**diff_fields(git.diff), "diff_cut": git.cut} if git.dirty else {}
-    return {**record, "commit": git.commit, "branch": git.branch, "origin": git.url, "dirty": git.dirty, **diff}
-
-
-def diff_fields(diff: bytes) -> dict[str, str]:
-    """Return the field of a record with the difference of the code: its text, or base64 of bytes that are no text."""
-    try:
-        return {"diff": diff.decode()}
-    except UnicodeDecodeError:
-        return {"diff64": base64.b64encode(diff).decode()}
-
-
-def without_diff(code: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return what a record says about its code (`code_record`) without the difference, and the fields of that."""
-    diff = {name: code[name] for name in ("diff", "diff64") if name in code}
-    return {name: value for name, value in code.items() if name not in diff}, diff
-
-
-def diff_of(code: Mapping[str, Any]) -> bytes:
-    """Return the difference that `diff_fields` put into what a record says about its code. Ranks may write to it."""
-    text, packed = code.get("diff"), code.get("diff64")
-    if text or not isinstance(packed, str):
-        return str(text or "").encode("utf-8", "backslashreplace")
-    try:
-        return base64.b64decode(packed, validate=True)
-    except ValueError:
-        return b""
 
 
 def started_record(request: Mapping[str, Any], *, started: float, ending: Mapping[str, Any] | None = None) -> RunRecord:

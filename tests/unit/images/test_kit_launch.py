@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kit.plan.run import known
+from kit.plan.run.code_record import diff_fields
 from kit.plan.run.mpi import RUNS_FOLDER
-from kit.plan.run.records import diff_fields
 from kit.remote.run.door import VERSION
 from tests.fakes import launcher
 from tests.fakes.head import Head, MakeHead, place, until

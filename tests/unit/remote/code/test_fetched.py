@@ -13,7 +13,7 @@ import pytest
 from kit.errors import InputError, UnreachableError
 from kit.model.code import Snapshot
 from kit.model.repository import repository
-from kit.plan.run.records import code_record
+from kit.plan.run.code_record import code_record
 from kit.remote.code import fetched
 from kit.remote.code.snapshot import take
 from kit.remote.ship.porter import manifest
