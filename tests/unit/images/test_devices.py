@@ -210,7 +210,7 @@ def test_an_nvidia_smi_that_fails_after_its_answer_has_listed_the_gpus(node: Nod
 
 
 @pytest.mark.parametrize("share", [{}, {"KIT_GPUS_PER_RANK": "1"}])
-def test_a_lost_gpu_gives_no_run_the_gpu_of_another(node: Node, share: dict[str, str]) -> None:
+def test_a_lost_gpu_gives_no_run_the_gpu_of_another(node: Node, share: dict[str, Any]) -> None:
     """Without the row of GPU 0, the second row is that of GPU 2, and a run holds GPU 1."""
     rows = GPUS.partition("\n")[2]
     node(f"{rows}Unable to determine the device handle for GPU 0000:0A:00.0: GPU is lost\n", code=15)
