@@ -202,11 +202,14 @@ def _check_out(root: Path, source: Repository, commit: str, files: Path, at: str
         try:
             listed, stored = _bring(source, commit, repo, files, variables=variables, turn=turn)
         except UnreachableError:
-            # What breaks a fetch off, or fills the disk, is no reason to fetch all of it once more.
-            if not had or not _is_damaged(source, repo):
+            if not had:
                 raise
-            # A crash or a cleaner of caches may have removed objects. If the repository answers, fetch all again.
+            # A repository that does not answer is reported at once: to look for damage may take minutes.
             your_git(source, "ls-remote", "--", source.url, "HEAD", more=variables)
+            # What breaks a fetch off, or fills the disk, is no reason to fetch all of it once more.
+            if not _is_damaged(source, repo):
+                raise
+            # A crash or a cleaner of caches has removed objects.
             shutil.rmtree(repo, ignore_errors=True)
             listed, stored = _bring(source, commit, repo, files, variables=variables, turn=turn)
     inside = ("--git-dir", str(repo), "--work-tree", str(files))

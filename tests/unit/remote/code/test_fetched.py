@@ -134,8 +134,12 @@ def test_a_broken_repository_of_the_cache_is_fetched_again(
     assert fetch(origin).manifest == whole.manifest
 
 
-def test_a_repository_that_does_not_answer_keeps_what_was_fetched(origin: Path, tmp_path: Path) -> None:
+def test_a_repository_that_does_not_answer_keeps_what_was_fetched(
+    origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does kit look for damage then: for a large repository, that takes minutes."""
     fetch(origin)
+    monkeypatch.setattr(fetched, "_is_damaged", lambda *_: pytest.fail("it looked for damage"))
     commit = change(origin, "two")
     (repo,) = (tmp_path / "cache").glob("kit/git/*/repo")
     before = sorted(path.name for path in repo.rglob("*"))
