@@ -16,9 +16,10 @@ from kit.errors import HostsFailed, InputError, NotReadyError, StepError
 from kit.events import HostDone
 from kit.flows.context import Context
 from kit.flows.data.listing import listing
+from kit.flows.data.missing import stage_missing
 from kit.flows.data.mount import mount
 from kit.flows.data.remove import remove_data
-from kit.flows.data.stage import stage, stage_missing
+from kit.flows.data.stage import stage
 from kit.model.datasets import DataRow
 from kit.model.doctor import Mount, Mounts
 from kit.model.results import RunFolder

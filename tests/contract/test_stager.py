@@ -15,8 +15,9 @@ from kit.errors import NotReadyError, StepError
 from kit.events import HostDone, Note
 from kit.flows.context import Context
 from kit.flows.data.listing import listing
+from kit.flows.data.missing import stage_missing
 from kit.flows.data.remove import remove_data, stop
-from kit.flows.data.stage import stage, stage_missing
+from kit.flows.data.stage import stage
 from kit.flows.data.verify import verify
 from kit.model.values import replace
 from tests.fakes.reporter import Remembering

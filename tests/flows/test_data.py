@@ -29,8 +29,9 @@ from kit.errors import (
 from kit.events import Event, HostDone, HostFailed, HostStep, Note
 from kit.flows.context import Context
 from kit.flows.data.listing import listing
+from kit.flows.data.missing import stage_missing
 from kit.flows.data.remove import remove_data, stop
-from kit.flows.data.stage import preview, stage, stage_missing
+from kit.flows.data.stage import preview, stage
 from kit.flows.data.verify import verify
 from kit.model.datasets import StageResult
 from kit.model.results import RunFolder

@@ -186,7 +186,7 @@ def test_a_new_host_gets_the_data_sets_of_the_run(
         return True
 
     there = hosts
-    monkeypatch.setattr("kit.flows.data.stage.stage_missing", stage_missing)
+    monkeypatch.setattr("kit.flows.data.missing.stage_missing", stage_missing)
     file = cluster.head.runs / elastic / "record.json"
     record = json.loads(file.read_text())
     file.write_text(json.dumps({**record, "options": {**record["options"], "data": ["images"]}}))
@@ -207,7 +207,7 @@ def test_a_host_that_a_run_cannot_have_gets_no_data_sets_for_nothing(
 ) -> None:
     """kit staged all data on the new host, and only then said that the run cannot have it."""
     staged: list[str] = []
-    monkeypatch.setattr("kit.flows.data.stage.stage_missing", lambda *_: staged.append("images"))
+    monkeypatch.setattr("kit.flows.data.missing.stage_missing", lambda *_: staged.append("images"))
     file = cluster.head.runs / elastic / "record.json"
     record = json.loads(file.read_text())
     kept = {name: value for name, value in record.items() if is_elastic or name != "elastic"}

@@ -550,7 +550,7 @@ def test_a_cordoned_host_gets_no_new_run(line: Line) -> None:
 def test_a_cordoned_host_needs_no_data(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     cordon(line.cluster.context(), "gpu4", "moved")
     needing: list[Sequence[str]] = []
-    monkeypatch.setattr("kit.flows.data.stage.stage_missing", lambda _, __, hosts: bool(needing.append(hosts)))
+    monkeypatch.setattr("kit.flows.data.missing.stage_missing", lambda _, __, hosts: bool(needing.append(hosts)))
     line.cluster.run("true", hosts=None, np=1, data=("images",))
     assert needing == [["gpu1", "gpu2", "gpu3"]]
 

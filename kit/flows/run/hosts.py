@@ -117,7 +117,7 @@ def _check_words(door: Door, places: Sequence[Mapping[str, Any]]) -> None:
 
 def _staged(context: Context, record: RunRecord, hosts: Sequence[str]) -> bool:
     """Stage the run's data sets (--data) on these hosts. Return whether one was missing."""
-    from kit.flows.data.stage import stage_missing  # noqa: PLC0415  (only for runs with --data)
+    from kit.flows.data.missing import stage_missing  # noqa: PLC0415  (only for runs with --data)
 
     return stage_missing(context, record.data, hosts)
 

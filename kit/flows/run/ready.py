@@ -185,7 +185,7 @@ def _staged(context: Context, request: RunRequest, hosts: Sequence[Host], door: 
     """Stage the run's data sets where its hosts lack them. Return a door that has not grown old meanwhile."""
     if not request.data:
         return door
-    from kit.flows.data.stage import stage_missing  # noqa: PLC0415  (only for --data)
+    from kit.flows.data.missing import stage_missing  # noqa: PLC0415  (only for --data)
 
     try:
         usable, _ = _without_cordoned(hosts, door, named=request.hosts is not None, waits=waits)
