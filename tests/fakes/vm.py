@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
@@ -141,6 +142,8 @@ class FakeVM(SwarmScripts):
     reads: dict[str, Any] = field(default_factory=dict)
     python: str | None = "3.13.5"
     runs: str = ""
+    # In place of these: what they are whenever kit asks.
+    read_runs: Callable[[], bytes] | None = None
     diffs: dict[str, bytes] = field(default_factory=dict)
     answers: dict[str, Completed] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
@@ -365,6 +368,9 @@ class FakeVM(SwarmScripts):
         content = self.audits[file] if file in self.audits else self.files.get(file, (b"", ""))[0]
         return completed("".join(content.decode().splitlines(keepends=True)[-int(count) :]))
 
+    def _list(self) -> str:
+        return self.read_runs().decode() if self.read_runs else self.runs or listed()
+
     def _runs(self, _stdin: bytes, folder: str, operation: str, run: str = "", file: str = "") -> Completed:
         assert folder.startswith("/opt/kit/")
         if operation == "read":
@@ -372,7 +378,7 @@ class FakeVM(SwarmScripts):
             return completed(self.diffs.get(run, b""))
         if operation == "living" and "disk full" not in self.faults:
             return completed("".join(f"{run}\n" for run in self.living))
-        return failed("sh: out of memory") if "disk full" in self.faults else completed(self.runs or listed())
+        return failed("sh: out of memory") if "disk full" in self.faults else completed(self._list())
 
     def _load(self, _stdin: bytes, folder: str) -> Completed:
         assert folder.startswith("/opt/kit/")

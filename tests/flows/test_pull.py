@@ -18,6 +18,7 @@ from kit.events import HostStep, Note
 from kit.flows.context import Context
 from kit.flows.run import pull as flow
 from kit.flows.run.folders import remove_runs
+from kit.flows.run.listing import ArrayMeant
 from kit.flows.run.pull import pull
 from kit.model.host import Host
 from kit.model.results import Clock
@@ -140,6 +141,27 @@ def test_everything_comes_home_once(context: Context, tmp_path: Path, hosts: Pat
     third = pull(context, [RUN[:12]], here=tmp_path)
     assert [host.files for host in third.hosts] == [1, 0]
     assert (home / "output/model").read_text() == "better"
+
+
+def test_the_id_of_an_array_means_its_runs_on_hosts(context: Context, tmp_path: Path, hosts: Path) -> None:
+    array = "20261119-101500-cccc"
+    for index, run in enumerate((OTHER, RUN)):
+        folder = hosts / "gpu1/lab/var/runs" / run
+        member = {"of": array, "index": index, "size": 3}
+        (folder / "record.json").write_text(record(None, id=run, array=member))
+        (folder / "end.json").write_text(json.dumps({"ended": BEGAN + 100, "exit_code": 0}))
+    words = [array[:10], "output", str(tmp_path / "home")]
+    with pytest.raises(ArrayMeant) as caught:
+        pull(context, words, here=tmp_path)
+    assert caught.value.runs == (OTHER, RUN)
+    each = flow.words_of_each(caught.value.runs, words)
+    assert each == [[run, "output", str(tmp_path / "home" / f"kit-{run}")] for run in (OTHER, RUN)]
+    assert flow.words_of_each([RUN], [array]) == [[RUN]]
+    removed = remove_runs(context, [array], older_s=None, dry_run=True, confirm=lambda _: True)
+    assert removed is not None
+    assert [run.id for run in removed.runs] == [OTHER, RUN]
+    with pytest.raises(InputError, match="no run '20261118' on any host"):
+        pull(context, ["20261118"], here=tmp_path)
 
 
 def record(checkpoints: object, **more: object) -> str:

@@ -15,18 +15,20 @@ from typing import Any
 
 import pytest
 
+from kit.cli.text.run import array_ended, stopped
 from kit.errors import InputError, KitError, NotReadyError, StepError
-from kit.events import Note
+from kit.events import Note, Warned
 from kit.flows.cluster.down import down
+from kit.flows.queue.arrays import wait_for_all
 from kit.flows.queue.cordon import cordon, cordon_broken, rows, uncordon
 from kit.flows.queue.join import join
 from kit.flows.queue.line import change, look
 from kit.flows.run.again import repeat
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.folders import remove_runs
-from kit.flows.run.listing import listing, stored_run
+from kit.flows.run.listing import ArrayMeant, listing, stored_run
 from kit.flows.run.pull import pull
-from kit.flows.run.stop import stop
+from kit.flows.run.stop import stop, stop_all
 from kit.model.doctor import Area, DoctorResult, Finding, Sight
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.queue import After, HostRows, Turn
@@ -75,7 +77,7 @@ class Line:
 
     def listing(self) -> RunsResult:
         """Return what `kit runs` shows, from the head's disk."""
-        self.cluster.fleet["gpu1"].runs = self.cluster.head.read_runs("list").decode()
+        self.cluster.fleet["gpu1"].read_runs = partial(self.cluster.head.read_runs, "list")
         return listing(self.cluster.context())
 
     def ended(self, run: str) -> RunRecord:
@@ -290,7 +292,7 @@ def test_without_an_id_the_newest_run_counts_also_in_line(line: Line) -> None:
     # It has no log to show, and the run before it has one.
     assert run_logs(context, None, rank=None, since_s=None, follow=False, tagged=False).id == good
     line.join(np=1, turn=turn)
-    with pytest.raises(InputError, match="is an array: each of its runs has a log"):
+    with pytest.raises(ArrayMeant, match="is an array of several runs"):
         wait(context, None)
     with pytest.raises(NotReadyError, match="waits in line") as caught:
         stop(context, None, grace_s=None)
@@ -347,10 +349,65 @@ def test_an_array_is_changed_and_stopped_as_one(line: Line) -> None:
         attach(line.cluster.context(), array.of, tagged=False)
     assert runs[0] in str(caught.value.hint)
     change(line.cluster.context(), "remove", runs[:1])
-    gone = stop(line.cluster.context(), array.of, grace_s=None)
-    assert gone.id == ", ".join(runs[1:])
+    gone = stop_all(line.cluster.context(), array.of, grace_s=None)
+    assert [(run.id, run.exit_code, run.stopped.split(" by ")[0]) for run in gone] == [
+        (run, None, "taken out of the line") for run in runs[1:]
+    ]
     until(lambda: line.reasons() == {later: "never"})
     line.open()
+
+
+def test_runs_of_an_array_that_have_started_are_stopped_with_it(line: Line) -> None:
+    # Eight slots: two runs start, and one waits.
+    runs = line.join("sleep 600", Turn(array=(0, 1, 2)), np=4)
+    until(lambda: line.reasons() == {runs[2]: "slots"})
+    array = checked_member(look(line.cluster.context()).runs[0].array).of
+    records = stop_all(line.cluster.context(), array, grace_s=0.1)
+    assert [record.id for record in records] == [runs[2], *runs[:2]]
+    assert all(record.state == "ended" for record in records)
+    assert stopped(records).splitlines() == [
+        f"Run {runs[2]} left the line; it had not started.",
+        f"Run {runs[0]} was stopped on 2 hosts: gpu[1-2]; processes left: 0.",
+        f"Run {runs[1]} was stopped on 3 hosts: gpu[1,3-4]; processes left: 0.",
+    ]
+    line.cluster.head.nothing_left()
+
+
+def test_the_ends_of_all_runs_of_an_array_are_awaited(line: Line) -> None:
+    holder = line.holder()
+    runs = line.join("exit $KIT_ARRAY_INDEX", Turn(array=(0, 2, 3)), np=1)
+    context = line.cluster.context()
+    array = checked_member(look(context).runs[0].array).of
+    with pytest.raises(ArrayMeant) as caught:
+        wait(context, array)
+    line.listing()
+    assert (caught.value.array, caught.value.runs) == (array, runs)
+
+    def go_on() -> None:
+        until(lambda: any(f"0 of 3 runs of {array} have ended" in note.text for note in line.cluster.reporter.of(Note)))
+        line.open()
+
+    opener = threading.Thread(target=go_on)
+    opener.start()
+    records = wait_for_all(context, array)
+    opener.join()
+    assert [(run.id, run.state, run.exit_code) for run in records] == [
+        (runs[0], "ended", 0), (runs[1], "ended", 2), (runs[2], "ended", 3)
+    ]  # fmt: skip
+    assert holder not in [run.id for run in records]
+    assert array_ended(array, records).endswith(
+        f": 1 of 3 runs succeeded; see why {runs[1]} did not: kit runs show {runs[1]}"
+    )
+    # The launcher knows the array no more. Its runs' records do.
+    with pytest.raises(ArrayMeant):
+        wait(context, array[:-1] if not any(run.startswith(array[:-1]) for run in runs) else array)
+    over = stop_all(context, array, grace_s=None)
+    assert sorted(run.id for run in over) == sorted(runs)
+    assert stopped(over).startswith("3 runs had ended before: ")
+    shutil.rmtree(line.cluster.head.runs / runs[0])
+    assert len(wait_for_all(context, array)) == 2
+    (warning,) = [warned.text for warned in line.cluster.reporter.of(Warned)]
+    assert warning.startswith(f"the head does not know 1 run of {array} any more")
 
 
 def test_each_waiting_run_knows_about_when_it_starts(line: Line) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from kit.cli.text.table import cut, hosts, table
 from kit.model.queue import WaitingRun
 from kit.model.result import RunResult, RunsResult
 from kit.model.run import Failure, RunRecord
-from kit.model.text import one_line
+from kit.model.text import one_line, plural
 from kit.plan.run import banners, diagnose
 
 
@@ -114,12 +114,43 @@ def story(value: RunRecord) -> str:
     return _story(value.id, value.stopped, value.failure, 0)
 
 
+def stopped(values: Sequence[RunRecord]) -> str:
+    """Return what became of the run to stop, or of the runs of an array: a line for all to which the same happened."""
+    gone = [value for value in values if _left_the_line(value)]
+    before = [value for value in values if value.state != "running" and not value.stopped]
+    lines = []
+    if len(gone) > 1:
+        lines.append(f"{len(gone)} runs left the line; they had not started: {_ids(gone)}.")
+    if len(before) > 1:
+        lines.append(f"{len(before)} runs had ended before: {_ids(before)}.")
+    folded = [*(gone if len(gone) > 1 else ()), *(before if len(before) > 1 else ())]
+    return "\n".join([*lines, *(stop(value) for value in values if value not in folded)])
+
+
+def _ids(values: Sequence[RunRecord]) -> str:
+    return f"{values[0].id} … {values[-1].id}" if len(values) > 2 else " and ".join(value.id for value in values)
+
+
+def _left_the_line(value: RunRecord) -> bool:
+    return bool(value.stopped) and not value.places and value.left is None
+
+
+def array_ended(array: str, values: Sequence[RunRecord]) -> str:
+    """Return how many runs of an array succeeded, and where to look if one did not."""
+    done = [value for value in values if value.state == "ended" and value.exit_code == 0]
+    failed = [value for value in values if value.state != "running" and value not in done]
+    text = f"kit: {array}: {len(done)} of {plural(len(values), 'run')} succeeded"
+    if any(value.state == "running" for value in values):
+        return f"{text}, others go on; wait for them: kit wait {array}"
+    return f"{text}; see why {failed[0].id} did not: kit runs show {failed[0].id}" if failed else text
+
+
 def stop(value: RunRecord) -> str:
     if value.state == "running":
         return f"Run {value.id} is being stopped."
     if not value.stopped:
         return f"Nothing to do: run {value.id} has ended."
-    if not value.places and value.left is None:
+    if _left_the_line(value):
         return f"Run {value.id} left the line; it had not started."
     left = value.left or {}
     return f"Run {value.id} was stopped on {hosts(list(left))}; processes left: {sum(left.values())}."

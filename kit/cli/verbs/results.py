@@ -43,11 +43,18 @@ def remove(session: Session) -> int:
 def pull(session: Session) -> int:
     from pathlib import Path
 
-    from kit.flows.run.pull import pull
+    from kit.flows.run.listing import ArrayMeant
+    from kit.flows.run.pull import pull, words_of_each
 
-    args = session.args
-    result = pull(session.context(), args.what, here=Path(), all_checkpoints=args.all_checkpoints)
-    return _brought(session, result)
+    args, context = session.args, session.context()
+    try:
+        return _brought(session, pull(context, args.what, here=Path(), all_checkpoints=args.all_checkpoints))
+    except ArrayMeant as meant:
+        each = words_of_each(meant.runs, args.what)
+    codes = [
+        _brought(session, pull(context, words, here=Path(), all_checkpoints=args.all_checkpoints)) for words in each
+    ]
+    return max(codes)
 
 
 def _brought(session: Session, result: PullResult, kind: str = "pull") -> int:
@@ -101,7 +108,8 @@ VERBS = (
         ),
         notes="RUN is an id, the beginning of one, or latest, and is only optional without other words. A PATH begins "
         "with output, checkpoints, work or log, and may be a pattern: 'output/*.keras', '**/best'. Any other last word "
-        "is the folder at home (default: kit-RUN). Files keep their names. Where two hosts have the same name, both go "
+        "is the folder at home (default: kit-RUN). With the id of an array, kit brings each of its runs, into "
+        "DEST/kit-RUN if there is a DEST. Files keep their names. Where two hosts have the same name, both go "
         "into folders with the hosts' names. A second pull fetches only what is missing or has changed, and continues "
         "files that came in part. Of the folder that kit run --checkpoint-dir named, kit brings the files that changed "
         "during the run, and names how many others there are.",

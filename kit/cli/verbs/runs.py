@@ -14,6 +14,8 @@ from kit.errors import Interrupted, NotReadyError
 from kit.model.names import LATEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kit.cli.session import Session
     from kit.model.run import RunRecord
 
@@ -70,10 +72,16 @@ def wait(session: Session) -> int:
     from kit.flows.run.dial import dialled
 
     context = session.context()
-    with dialled(context) as door:
-        from kit.flows.run.attach import wait
+    try:
+        with dialled(context) as door:
+            from kit.flows.run.attach import wait
+            from kit.flows.run.listing import ArrayMeant
 
-        record = wait(context, _word(session), door=door)
+            record = wait(context, _word(session), door=door)
+    except ArrayMeant as meant:
+        from kit.flows.queue.arrays import wait_for_all
+
+        return _show_array(session, meant.array, wait_for_all(context, meant.array))
     # You wait for the end: a run that has not ended is no success.
     return _show_record(session, record, still_running=Interrupted.exit_code)
 
@@ -92,11 +100,33 @@ def stop(session: Session) -> int:
         return 0
     with dialled(context) as door:
         from kit.cli.text import run as text
-        from kit.flows.run.stop import stop
+        from kit.flows.run.stop import stop_all
 
-        record = stop(context, _word(session), grace_s=session.args.grace, door=door)
-    show_run(session, record, text=text.stop(record))
+        records = stop_all(context, _word(session), grace_s=session.args.grace, door=door)
+    _show_each(session, records, text.stopped(records))
     return 0
+
+
+def _show_each(session: Session, records: Sequence[RunRecord], text: str) -> None:
+    """Print runs: as JSON with an object for each, or this text."""
+    if not session.json:
+        session.show("run", None, text)
+        return
+    for record in records:
+        show_run(session, record)
+
+
+def _show_array(session: Session, array: str, records: Sequence[RunRecord]) -> int:
+    """Print how the runs of an array are now. Return the exit code of the first one that did not succeed."""
+    from kit.cli.text import run as text
+    from kit.model.result import RunsResult
+
+    session.remember(record.id for record in records)
+    table = RunsResult(cluster=session.context().spec.name, runs=tuple(records))
+    _show_each(session, records, session.fitted(text.runs)(table))
+    session.terminal.tell(text.array_ended(array, records))
+    codes = {"lost": NotReadyError.exit_code, "running": Interrupted.exit_code}
+    return next((code for record in records if (code := codes.get(record.state, record.exit_code or 0))), 0)
 
 
 def _word(session: Session) -> str | None:
@@ -172,6 +202,8 @@ VERBS = (
         group=WORK,
         operands=(RUN,),
         options=CLUSTER,
+        notes="With the id of an array, kit waits for the ends of all its runs. The exit code is that of the first of "
+        "them that failed, in the order of their indexes.",
         examples=("kit wait && kit run -- python evaluate.py",),
         exits=JOB,
     ),
@@ -190,9 +222,10 @@ VERBS = (
             ),
             *CLUSTER,
         ),
-        notes="Without an id, kit stops the latest active run if you started it: user@machine of kit runs show is "
-        "yours. To stop another person's run, give its id. kit ps shows ranks that somebody started with mpirun in a "
-        "shell of the head as by-hand-NUMBER. kit stop by-hand ends all of them.",
+        notes="With the id of an array, kit stops all of its runs, those in line first. Without an id, kit stops the "
+        "latest active run if you started it: user@machine of kit runs show is yours. To stop another person's run, "
+        "give its id. kit ps shows ranks that somebody started with mpirun in a shell of the head as by-hand-NUMBER. "
+        "kit stop by-hand ends all of them.",
         examples=("kit stop", "kit stop 20261121-101500-3fa2 --grace 2m", "kit stop by-hand"),
         exits=FAILED,
     ),

@@ -6,12 +6,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kit.errors import InputError, Interrupted, KitError, LoginRefusedError, NotReadyError, UnreachableError
+from msgspec import Struct
+
+from kit.errors import Interrupted, KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, Reporter, Warned
 from kit.flows.run import follow as following
-from kit.model.answer import answer_of, convert
+from kit.flows.run.listing import ArrayMeant
+from kit.model.answer import OddAnswer, answer_of, convert
 from kit.model.queue import WaitingRun
-from kit.model.run import RunRecord
+from kit.model.run import RUN_ID, RunRecord
 from kit.model.text import one_line
 from kit.plan.queue import answers
 from kit.plan.queue.reasons import never, why
@@ -32,7 +35,7 @@ def until_attached(
     run = last_text = ""
     try:
         if "array" in answer:
-            raise array_has_no_log(door, answer)
+            raise array_meant(door, answer)
         while "queued" in answer:
             waiting = waiting_in(door, answer)
             run, text = waiting.id, why(waiting)
@@ -96,14 +99,11 @@ def never_starts(waiting: WaitingRun) -> NotReadyError:
     )
 
 
-def array_has_no_log(door: Door, answer: Mapping[str, Any]) -> InputError:
+def array_meant(door: Door, answer: Mapping[str, Any]) -> ArrayMeant:
     """Return the error for an array, whose runs each have a log."""
     with answer_of(door.host, "its answer about the line"):
         runs = [*convert(answer.get("living", []), list[str]), *convert(answer.get("members", []), list[str])]
-    return InputError(
-        f"{one_line(str(answer['array']))} is an array: each of its runs has a log",
-        hint=f"name a run of it: {', '.join(map(one_line, runs[:3])) or 'kit runs'}",
-    )
+    return ArrayMeant(str(answer["array"]), runs)
 
 
 def not_meant(door: Door, answer: Mapping[str, Any]) -> NotReadyError:
@@ -116,35 +116,43 @@ def not_meant(door: Door, answer: Mapping[str, Any]) -> NotReadyError:
     )
 
 
-def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str, reporter: Reporter) -> RunRecord:
-    """Return the record of what `kit stop` took out of the line. It has no places, because it never started.
+class Removed(Struct, frozen=True, kw_only=True):
+    """What `kit stop` took out of the line, and which runs of the same array have started already."""
 
-    Of an array, `id` has all runs that left the line. Warn about those that run already, and about runs in line that
-    wait for one that left.
+    records: tuple[RunRecord, ...]
+    started: tuple[str, ...]
+
+
+def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str, reporter: Reporter) -> Removed:
+    """Return the records of what `kit stop` took out of the line. They have no places: these runs never started.
+
+    Warn about runs in line that wait for one that left.
     """
     with answer_of(door.host, "its answer about the line"):
         run = answers.waiting(answer["removed"], None) if answer["removed"] is not None else None
         members = convert(answer.get("members", []), list[str])
         living = convert(answer.get("living", []), list[str])
         others = convert(answer.get("others", []), list[str])
+        for name in (*members, *living):
+            if not RUN_ID.fullmatch(name):
+                raise OddAnswer("this is not the id of a run", name)
     if others:
         text = f"runs that wait for it never start: {', '.join(map(one_line, others[:3]))}{' …' if others[3:] else ''}"
         reporter.report(Warned(text=text, hint="see who waits for what: kit queue"))
-    if living:
-        text = f"runs of the array go on: {', '.join(map(one_line, living[:3]))}{' …' if len(living) > 3 else ''}"
-        reporter.report(Warned(text=text, hint=f"stop each: kit stop {one_line(living[0])}"))
-    if run is None:
-        raise NotReadyError("no run of the array waits in line any more", hint="see its runs: kit runs")
-    return RunRecord(
-        id=", ".join(map(one_line, members)) or run.id,
-        cluster=cluster,
-        image="",
-        command=run.command,
-        places=(),
-        by=run.by,
-        state="ended",
-        stopped=f"taken out of the line by {by}",
-    )
+    records = [
+        RunRecord(
+            id=name,
+            cluster=cluster,
+            image="",
+            command=run.command,
+            places=(),
+            by=run.by,
+            state="ended",
+            stopped=f"taken out of the line by {by}",
+        )
+        for name in ((members or [run.id]) if run else ())
+    ]
+    return Removed(records=tuple(records), started=tuple(living))
 
 
 def waiting_in(door: Door, answer: Mapping[str, Any]) -> WaitingRun:

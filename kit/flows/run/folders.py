@@ -10,7 +10,7 @@ from kit.errors import Interrupted, KitError
 from kit.events import Phase, Warned
 from kit.flows.cluster.change import record
 from kit.flows.context import Context
-from kit.flows.run.listing import StoredRun, check_started, stored_runs
+from kit.flows.run.listing import StoredRun, started, stored_runs
 from kit.model.host import Host
 from kit.model.results import RemoveRunsResult, RunFolder, RunSize, Survey
 from kit.model.text import fold, size
@@ -75,7 +75,7 @@ def remove_runs(
     state = survey(context)
     if state.failures:
         fanout.Outcome(results=state.folders, failures=state.failures).or_raise("kit runs rm")
-    check_started(
+    words = started(
         context,
         words,
         (folder.id for known in state.folders.values() for folder in known),

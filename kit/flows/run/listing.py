@@ -18,7 +18,7 @@ from kit.model.names import LATEST
 from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
-from kit.model.text import plural
+from kit.model.text import one_line, plural
 from kit.plan.queue import answers
 from kit.plan.run.code_record import diff_fields, diff_of
 from kit.plan.run.owners import named
@@ -28,6 +28,18 @@ from kit.remote.ssh.transport import Transport
 
 # A run, and the fields of its record.json.
 StoredRun = tuple[RunRecord, Mapping[str, Any]]
+
+
+class ArrayMeant(InputError):
+    """A word means an array, where one run is wanted. `array` is its id, `runs` are those of it that the head knows."""
+
+    def __init__(self, array: str, runs: Sequence[str]) -> None:
+        # They can come from records, which ranks can write.
+        self.array, self.runs = array, tuple(runs)
+        super().__init__(
+            f"{one_line(array)} is an array of several runs, and one run is wanted here",
+            hint=f"name a run of it: {', '.join(map(one_line, runs[:3])) or 'kit runs'}",
+        )
 
 
 def listing(context: Context) -> RunsResult:
@@ -84,18 +96,29 @@ def _not_stored(word: str | None, listed: RunList) -> Exception:
     return no_such_run(word, ids)
 
 
-def check_started(context: Context, words: Iterable[str], known: Iterable[str], hint: str) -> None:
-    """Raise NotReadyError if a word means none of the runs that hosts have, but one in line. `hint` may have {run}."""
-    ids = tuple(known)
-    missing = [word for word in words if not any(name.startswith(word) for name in ids)]
-    waiting: Sequence[WaitingRun] = ()
-    if missing:
-        with suppress(KitError):
-            waiting = listing(context).waiting
-    for word in missing:
-        matches = [run.id for run in waiting if run.id.startswith(word)]
-        if len(matches) == 1:
+def started(context: Context, words: Iterable[str], known: Iterable[str], hint: str) -> tuple[str, ...]:
+    """Return the words, with those runs of an array in place of its id that hosts have. `known` are the runs of hosts.
+
+    Raises NotReadyError if a word means none of them, but one in line. `hint` may have {run}.
+    """
+    ids = dict.fromkeys(known)
+    meant: list[str] = []
+    listed: RunsResult | None = None
+    for word in words:
+        if any(name.startswith(word) for name in ids):
+            meant.append(word)
+            continue
+        if listed is None:
+            listed = RunsResult(cluster=context.spec.name, runs=())
+            with suppress(KitError):
+                listed = listing(context)
+        array = _array(listed, word)
+        matches = [run.id for run in listed.waiting if run.id.startswith(word)] if array is None else list(array.runs)
+        have = [run for run in matches if run in ids]
+        if (len(matches) == 1 or array is not None) and not have:
             raise _not_started(matches[0], hint.format(run=matches[0]))
+        meant += have or [word]
+    return tuple(meant)
 
 
 def _not_started(run: str, hint: str) -> NotReadyError:
@@ -103,17 +126,39 @@ def _not_started(run: str, hint: str) -> NotReadyError:
 
 
 def unknown_run(context: Context, word: str | None) -> Exception:
-    """Return the error for a word by which the head finds no run: no id begins with it, or several do."""
+    """Return the error for a word by which the head finds no run: several ids begin with it, none does, or an array's.
+
+    The launcher knows an array by its id as long as one of its runs has not ended.
+    """
     ids: list[str] = []
     if word and word != LATEST:
         with suppress(KitError):
             listed = listing(context)
-            ids = [*(run.id for run in listed.runs), *(run.id for run in listed.waiting)]
-            # The head knows an array by its id as long as one of its runs has not ended.
-            members = [run.array for run in listed.waiting]
-            members += [run.array for run in listed.runs if run.state == "running"]
-            ids += dict.fromkeys(member.of for member in members if member)
+            ids = _ids(listed)
+            if (meant := _array(listed, word)) is not None:
+                return meant
     return no_such_run(word, ids)
+
+
+def _ids(listed: RunsResult) -> list[str]:
+    """Return the ids of all runs and arrays."""
+    return [run.id for run in (*listed.runs, *listed.waiting)] + list(arrays_of(listed))
+
+
+def _array(listed: RunsResult, word: str) -> ArrayMeant | None:
+    """Return the only array whose id begins with a word, if the id of no run does."""
+    arrays = arrays_of(listed)
+    meant = [name for name in _ids(listed) if name.startswith(word)]
+    return ArrayMeant(meant[0], arrays[meant[0]]) if len(meant) == 1 and meant[0] in arrays else None
+
+
+def arrays_of(listed: RunsResult) -> dict[str, list[str]]:
+    """Return the runs of each array by its id, in the order of their indexes."""
+    arrays: dict[str, list[tuple[int, str]]] = {}
+    for run in (*listed.runs, *listed.waiting):
+        if run.array is not None:
+            arrays.setdefault(run.array.of, []).append((run.array.index, run.id))
+    return {array: [run for _, run in sorted(runs)] for array, runs in arrays.items()}
 
 
 def no_such_run(run: str | None, ids: Sequence[str] = ()) -> Exception:

@@ -12,7 +12,7 @@ from kit.events import Note, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.bring import bring, kept_apart
 from kit.flows.run.checkpoints import Brought, RunHosts, bring_checkpoints, folder_of, hosts_of
-from kit.flows.run.listing import check_started, no_such_run
+from kit.flows.run.listing import ArrayMeant, no_such_run, started
 from kit.model.host import Host
 from kit.model.results import Listing, Pulled, PullResult, RunStart
 from kit.model.text import fold
@@ -33,7 +33,7 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
     `all_checkpoints`: also what other runs wrote into the folder of --checkpoint-dir.
 
     A host that cannot be reached is in `missed`; the others come. Raises an error if no host can be reached, or if this
-    machine cannot store the files.
+    machine cannot store the files, and ArrayMeant for the id of an array.
     """
     request = pulling.request(words)
     context.reporter.report(Phase(name="look", hosts=context.inventory.names))
@@ -81,6 +81,13 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
         checkpoints=folder.place if folder else "",
         others=shared.others,
     )
+
+
+def words_of_each(runs: Sequence[str], words: Sequence[str]) -> list[list[str]]:
+    """Return the words of kit pull for each run of an array, whose id is the first of these words."""
+    request = pulling.request(words)
+    homes = [[str(Path(request.folder) / f"kit-{run}")] if request.folder else [] for run in runs]
+    return [[run, *request.patterns, *home] for run, home in zip(runs, homes, strict=True)]
 
 
 def _hosts_of(context: Context, run: str, patterns: Sequence[str], missed: Mapping[str, KitError]) -> RunHosts | None:
@@ -172,7 +179,9 @@ def _run(context: Context, word: str | None) -> tuple[str, Mapping[str, KitError
         outcome.or_raise("kit pull")
     runs = [run for known in outcome.results.values() for run in known]
     if word is not None:
-        check_started(context, [word], runs, "see why: kit queue")
+        meant = started(context, [word], runs, "see why: kit queue")
+        if meant != (word,):
+            raise ArrayMeant(word, meant)
     if not runs:
         raise no_such_run(word)
     if word is not None:

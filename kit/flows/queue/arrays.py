@@ -1,0 +1,51 @@
+"""kit wait with the id of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kit.events import Note, Warned
+from kit.flows.context import Context
+from kit.flows.run.attach import wait
+from kit.flows.run.listing import arrays_of, listing
+from kit.model.result import RunsResult
+from kit.model.run import Member, RunRecord
+from kit.model.text import plural
+
+
+def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
+    """Wait until all runs of an array have ended. Return those that the head still knows, in the order of indexes.
+
+    After Ctrl-C, one of them has the state `running`. Raises NotReadyError for a run that can never start.
+    """
+    last = -1
+    while True:
+        listed = listing(context)
+        members = arrays_of(listed).get(array, [])
+        ended = {run.id: run for run in listed.runs if run.id in members and run.state != "running"}
+        active = _active(listed, members)
+        if len(ended) != last and active:
+            context.reporter.report(Note(text=f"{len(ended)} of {plural(len(members), 'run')} of {array} have ended"))
+            last = len(ended)
+        if not active:
+            records = tuple(ended[run] for run in members)
+            _warn_of_missing(context, array, [run.array for run in records if run.array])
+            return records
+        record = wait(context, active[0])
+        if record.state == "running":
+            return (*(ended[run] for run in members if run in ended), record)
+
+
+def _active(listed: RunsResult, members: Sequence[str]) -> list[str]:
+    """Return the runs of an array that have not ended: those that run first, then those in line by their turns."""
+    running = [run.id for run in listed.runs if run.id in members and run.state == "running"]
+    return [*running, *(run.id for run in listed.waiting if run.id in members)]
+
+
+def _warn_of_missing(context: Context, array: str, members: Sequence[Member]) -> None:
+    """Warn of runs of which nobody knows how they ended."""
+    size = max((member.size for member in members), default=0)
+    if len(members) < size:
+        missing = plural(size - len(members), "run")
+        text = f"the head does not know {missing} of {array} any more: taken out of the line, or removed by kit runs rm"
+        context.reporter.report(Warned(text=text))
