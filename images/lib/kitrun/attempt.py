@@ -199,9 +199,17 @@ class Attempt:
         if not data:
             del pipes[fd]
             return
+        known = len(self.output.restarts)
         records = pipes[fd](data)
         if records:
             self.log.write(records)
+        # An elastic run notes its own, and no other run has any.
+        for number in range(known, len(self.output.restarts) if self.launch.torchrun else 0):
+            self._note_restart(number + 1, self.output.restarts[number])
+
+    def _note_restart(self, number: int, first: Optional[decide.RankEnd]) -> None:
+        failure = decide.rank_failure(first) if first is not None else {}
+        self.note("restart", number=number, failure=failure)
 
     def _drain(self, pipes: Pipes) -> None:
         """Read what mpirun's pipes still hold, without waiting for other processes that have their far ends."""

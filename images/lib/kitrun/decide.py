@@ -278,13 +278,8 @@ def failure(
         return {"kind": "code", "host": unseeded[1], "lines": [unseeded[2]], "mpirun": words}
     if first is not None:
         return {
-            "kind": "rank",
-            "rank": first.rank,
+            **rank_failure(first),
             "role": role,
-            "host": first.host,
-            "exit_code": None if first.signal else first.code,
-            "signal": signal_name(first.signal),
-            "oom": first.oom,
             "lines": list(lines),
             "mpirun": words,
             **({"before": {"rank": before.rank, "host": before.host}} if before else {}),
@@ -298,6 +293,18 @@ def failure(
             "mpirun": words,
         }
     return None
+
+
+def rank_failure(end: RankEnd) -> Dict[str, Any]:
+    """Return the failure of a rank, as far as its end tells it."""
+    return {
+        "kind": "rank",
+        "rank": end.rank,
+        "host": end.host,
+        "exit_code": None if end.signal else end.code,
+        "signal": signal_name(end.signal),
+        "oom": end.oom,
+    }
 
 
 def signal_name(number: int) -> str:

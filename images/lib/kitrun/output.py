@@ -7,6 +7,7 @@ from typing import Deque, Dict, List, Optional, Set, Tuple
 
 from kitrun import frames
 from kitrun.decide import RankEnd
+from kitrun.origin import origin
 
 # The bytes that kit keeps of each rank's stream, and the lines that it shows of the first failure. Open MPI needs 50
 # lines to report that MPI_Init failed, and names the reason in the first of them.
@@ -36,6 +37,8 @@ class Output:
         self.first: Optional[RankEnd] = None
         # The ranks that have started since torchrun last started all of them again.
         self._started: Set[int] = set()
+        # For each time that it did: the first rank that had failed, or None if its record comes late.
+        self.restarts: List[Optional[RankEnd]] = []
         # The last lines of mpirun itself.
         self.words: Deque[str] = deque(maxlen=LAST_LINES)
         # When a rank last wrote anything (monotonic).
@@ -97,13 +100,15 @@ class Output:
         self._tails[key] = (lines + newline + frames.state(last))[-TAIL:]
 
     def _rank_up(self, rank: int, host: str) -> None:
+        if rank in self._started:
+            # torchrun starts ranks again when all have ended. Their ends are no failures of the run any more.
+            first = self.first
+            self.restarts.append(first and origin(first, self.up, self.ended, self.wrote, self.last_lines))
+            self._forget()
         # What a rank with this number wrote before a restart explains no later failure.
         for kind in "oe":
             self._tails.pop((str(rank).encode(), kind), None)
         self.up[rank] = host
-        if rank in self._started:
-            # torchrun starts ranks again when all have ended. Their ends are no failures of the run any more.
-            self._forget()
         # A record of its earlier end may come late from another host, after the first rank has started again.
         if self.ended.pop(rank, None) is not None and self.first is not None and self.first.rank == rank:
             self.first = None

@@ -15,7 +15,7 @@ from kit.model.answer import answer_of
 from kit.model.values import replace
 from kit.plan.run.banners import Banners
 from kit.plan.run.elasticevents import elastic_event
-from kit.plan.run.logevents import hang_report, lost_host, next_attempt, roles_of
+from kit.plan.run.logevents import hang_report, lost_host, next_attempt, restarted, roles_of
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
@@ -308,6 +308,8 @@ class Follower(Struct):
                 self.reporter.report(Warned(text=lost_host(fields)))
             case "again":
                 self.reporter.report(Warned(text=next_attempt(fields)))
+            case "restart":
+                self.reporter.report(Warned(text=restarted(fields)))
             case "reset" | "short" | "refused" | "over":
                 event = elastic_event(fields)
                 if fields.get("event") == "reset":

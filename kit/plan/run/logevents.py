@@ -44,6 +44,13 @@ class Again(Struct, frozen=True, kw_only=True):
     checkpoint: float | None = None
 
 
+class Restart(Struct, frozen=True, kw_only=True):
+    """torchrun has started all ranks again, for the `number`-th time. `failure`, as in Again, may be empty."""
+
+    number: int
+    failure: dict[str, Any] = field(default_factory=dict)
+
+
 class Rank(Struct, frozen=True, kw_only=True):
     """What a rank was doing at a limit. `state` and `wchan` are the kernel's words (proc(5)); no `pid`: not known."""
 
@@ -94,6 +101,13 @@ def next_attempt(fields: Mapping[str, Any]) -> str:
     last = f"; the newest file in the head's KIT_CHECKPOINT_DIR is {_span(age)} old" if age is not None else ""
     why = f"{one_line(headline(failure_of(again.failure)))}; " if again.failure else ""
     return f"{why}attempt {again.number} starts in {again.wait:.0f} s{without}{last}"
+
+
+def restarted(fields: Mapping[str, Any]) -> str:
+    """Return the sentence about torchrun's restart. Raises OddAnswer."""
+    restart = convert(fields, Restart)
+    why = one_line(headline(failure_of(restart.failure))) if restart.failure else "a rank failed"
+    return f"{why}; torchrun has started all ranks again (restart {restart.number})"
 
 
 def _span(seconds: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kit.plan.run.logevents import restarted
 from tests.fakes import launcher
 from tests.fakes.head import Head, until
 
@@ -185,6 +186,10 @@ def test_a_rank_that_torchrun_restarted(head: Head, again: str, failure: int | N
     found = story.ending["failure"]
     assert (found and found["exit_code"]) == failure
     assert story.code == (failure or 0)
+    (restart,) = story.events("restart")
+    told = "rank 1 on gpu1 ended with exit code 3; torchrun has started all ranks again (restart 1)"
+    assert restarted(restart) == told
+    assert restarted({"number": 2}) == "a rank failed; torchrun has started all ranks again (restart 2)"
 
 
 # Rank 1 fails, and torchrun ends rank 0 and starts both again. Rank 0 fails before rank 1 has started.
@@ -209,8 +214,11 @@ LATE_END = (
 
 
 def test_an_end_whose_record_comes_after_the_restart_is_not_the_failure(head: Head) -> None:
-    failure = head.done("sh", "-c", LATE_END, torchrun=True).ending["failure"]
+    story = head.done("sh", "-c", LATE_END, torchrun=True)
+    failure = story.ending["failure"]
     assert (failure["rank"], failure["exit_code"], failure["signal"]) == (0, 5, "")
+    (restart,) = story.events("restart")
+    assert (restart["number"], restart["failure"]["rank"], restart["failure"]["exit_code"]) == (1, 0, 3)
 
 
 def test_mpiruns_numbers_are_not_those_of_ranks(head: Head) -> None:
