@@ -25,7 +25,7 @@ _INSTALL = (
     "install it: kit setup --only toolkit (Debian and Ubuntu); elsewhere, install nvidia-container-toolkit "
     "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html), then: "
 )
-# A GPU or a MIG device in a CDI file of nvidia-ctk, by its --device-name-strategy: 0 and 0:1, gpu0 and mig0:1, or UUIDs.
+# A GPU or a MIG device in a CDI file, by the --device-name-strategy of nvidia-ctk: 0 and 0:1, gpu0 and mig0:1, UUIDs.
 _CDI_FORM = re.compile(r"(?:gpu)?[0-9]+|(?:mig)?[0-9]+:[0-9]+|(?:GPU|MIG)-.+")
 # How many ranges and single GPUs a note names.
 _MOST_GPUS = 8
