@@ -186,11 +186,15 @@ def _cdi_forms(gpu: Gpu, devices: Iterable[str]) -> list[set[str]]:
     After MIG devices were made again, their numbers may be the same, and their UUIDs are not.
     """
     if gpu.mig is None:
-        return [{str(gpu.index), f"gpu{gpu.index}", gpu.uuid}]
+        return [{*cdi_names(str(gpu.index)), gpu.uuid}]
     if any(name.startswith("MIG-") for name in devices):
         return [{uuid} for uuid in gpu.mig]
-    places = [(f"{gpu.index}:{number}", uuid) for number, uuid in enumerate(gpu.mig)]
-    return [{place, f"mig{place}", uuid} for place, uuid in places]
+    return [{*cdi_names(f"{gpu.index}:{number}"), uuid} for number, uuid in enumerate(gpu.mig)]
+
+
+def cdi_names(number: str) -> tuple[str, str]:
+    """Return the CDI names of a GPU (0) or a MIG device (0:1) by this number; nvidia-ctk can write the type before."""
+    return number, f"mig{number}" if ":" in number else f"gpu{number}"
 
 
 def _gone(facts: HostFacts) -> tuple[str, ...]:
@@ -200,7 +204,7 @@ def _gone(facts: HostFacts) -> tuple[str, ...]:
     """
     if facts.gpu_fault or any(gpu.index < 0 for gpu in facts.gpus):
         return ()
-    whole = {name for gpu in facts.gpus for name in (str(gpu.index), f"gpu{gpu.index}", gpu.uuid)}
+    whole = {name for gpu in facts.gpus for name in (*cdi_names(str(gpu.index)), gpu.uuid)}
     parts = {name for gpu in facts.gpus for form in _cdi_forms(gpu, ()) for name in form}
     return tuple(name for name in facts.gpu_engine.cdi if _CDI_FORM.fullmatch(name) and name not in whole | parts)
 
