@@ -23,6 +23,7 @@ from kit.remote.scripts import in_node
 from kit.remote.ssh import fanout
 from kit.remote.ssh.logins import Logins, Turn
 from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
+from kit.remote.ssh.refusals import starting
 from kit.remote.ssh.stream import run_in_terminal
 from kit.remote.ssh.transport import Completed, Live, Reader, as_root
 
@@ -108,7 +109,8 @@ def exec_in_terminal(context: Context, host: str | None, command: Sequence[str])
     mark = new_mark()
     words_there = in_node(_container(context, target), command, interactive=True, terminal=True, mark=mark)
     try:
-        code = run_in_terminal([*container_terminal_argv(context.login(target)), as_root(words_there)])
+        with starting(target.name):
+            code = run_in_terminal([*container_terminal_argv(context.login(target)), as_root(words_there)])
     except KeyboardInterrupt:
         with suppress(KitError), closing(context.connect(target)) as transport:
             end_in_node(transport, mark)
