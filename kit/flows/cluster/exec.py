@@ -181,9 +181,11 @@ class _Work:
         where = words.fold(host.name for host in running)
         if not running:
             return Interrupted(f"{text}; the command runs on no host")
-        self._context.reporter.report(Note(text=f"ending the command on {where}; press Ctrl-C again to leave it"))
         try:
-            outcome = fanout.each(running, self._end_on)
+            ending = fanout.start(running, self._end_on)
+            # This waits for whoever reads kit's output, such as less, which keeps running after Ctrl-C.
+            self._context.reporter.report(Note(text=f"ending the command on {where}; press Ctrl-C again to leave it"))
+            outcome = ending.outcome()
             self._wait_for_output()
         except (Interrupted, KeyboardInterrupt):
             return Interrupted(text, hint=f"the command may still run on {where}: kit exec HOST -- ps aux")
