@@ -60,7 +60,7 @@ def test_output_is_passed_on_and_not_kept(deployed: Fleet, reporter: Remembering
         ("gpu1", "stderr", b"e"), ("gpu1", "stdout", b"\xffsame"),
         ("gpu2", "stderr", b"e"), ("gpu2", "stdout", b"\xffsame"),
     ]  # fmt: skip
-    assert sorted(output.ended) == ["gpu1", "gpu2", "gpu3"]
+    assert sorted(output.ended) == ["gpu1", "gpu2", "gpu3", "gpu4"]
     assert [(g.hosts, g.exit_code, g.output, g.failed) for g in result.groups] == [
         (("gpu1", "gpu2"), 0, "", False), (("gpu3",), 9, "", False),
         (("gpu4",), 3, "no SSH connection\n  → is the VM up?\n", True),

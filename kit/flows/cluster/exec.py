@@ -156,11 +156,11 @@ class _Work:
             if self._stop.is_set():
                 raise Interrupted("interrupted before the command began", host=host.name)
             with closing(self._context.connect(host)) as transport:
-                code = stream_in_node(transport, container, self._command, live, mark=self._mark, answered=check_node)
-            self._output.end(host.name)
-            return code
+                return stream_in_node(transport, container, self._command, live, mark=self._mark, answered=check_node)
         finally:
             turn.end()
+            # After Ctrl-C or a broken connection, too: the last line may be what the command waited with.
+            self._output.end(host.name)
             with self._lock:
                 self._running.pop(host.name, None)
 
