@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 
@@ -280,8 +281,9 @@ def no_client_error() -> StepError:
 
 
 def missing_key_error(login: Login) -> UnreachableError:
+    fault = "is a folder" if os.path.isdir(login.key or "") else "does not exist"  # noqa: PTH112
     return UnreachableError(
-        f"the key {login.key} does not exist",
+        f"the key {login.key} {fault}",
         hint="correct key= in the hosts file or ssh: key: in kit.yaml",
         host=login.host,
     )
