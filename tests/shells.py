@@ -84,6 +84,9 @@ def cases(folder: Path) -> Sequence[tuple[str, list[str]]]:
     """Write a hosts file, and return lines with the words that they become."""
     (folder / "hosts").write_text("10.0.0.1 name=alpha1\n10.0.0.2 name=beta1\n")
     (folder / "train.py").write_text("")
+    for other in (folder / "my vms", folder / "home" / "vms"):
+        other.mkdir(parents=True)
+        (other / "hosts").write_text("10.0.0.3 name=gamma1\n")
     return [
         ("kit depl", ["deploy"]),
         ("kit run --over", ["run", "--oversubscribe"]),
@@ -98,5 +101,10 @@ def cases(folder: Path) -> Sequence[tuple[str, list[str]]]:
         ("kit ssh be", ["ssh", "beta1"]),
         ("kit run -H alpha1,", ["run", "-H", "alpha1,beta1"]),
         ("kit run python tr", ["run", "python", "train.py"]),
+        ("kit --hosts=tr", ["--hosts=train.py"]),
+        ("kit -C 'my vms' ssh ga", ["-C", "my vms", "ssh", "gamma1"]),
+        ("kit -C my\\ vms ssh ga", ["-C", "my vms", "ssh", "gamma1"]),
+        ("kit -C $HOME/vms ssh ga", ["-C", f"{folder}/home/vms", "ssh", "gamma1"]),
+        ("~/bin/kit ssh be", ["ssh", "beta1"]),
         ("kit bench --preset kv", ["bench", "--preset", "kvstore"]),
     ]

@@ -8,6 +8,7 @@ It contacts no host, and never fails: without an answer it prints nothing.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ SHELLS = ("bash", "zsh", "fish")
 _HOSTS_VARIABLE = "KIT_HOSTS"
 # A word that a shell or a terminal could take for something else is not offered.
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
 
 
 def script(shell: str) -> str:
@@ -45,6 +47,8 @@ def answer(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
 
 def _lines(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
     *before, text = words or [""]
+    if shell != "fish":  # which has taken the quotes off
+        before, text = [_unquoted(word) for word in before], _unquoted(text)
     walk = Walk()
     for word in before:
         walk.word(word)
@@ -62,6 +66,18 @@ def _lines(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> Iter
         yield from _flags(text, walk)
     else:
         yield from _words(text, walk, environ)
+
+
+def _unquoted(word: str) -> str:
+    """Return a word without its quotes and backslashes. The quote around the last word may still be open."""
+    if not any(mark in word for mark in "'\"\\"):
+        return word
+    import shlex  # noqa: PLC0415  (few words have quotes)
+
+    for end in ("", "'", '"'):
+        with suppress(ValueError):
+            return "".join(shlex.split(word + end))
+    return word
 
 
 def _joined(words: Sequence[str]) -> list[str]:
@@ -106,9 +122,14 @@ def _values(part: Option | Operand, text: str, walk: Walk, environ: Mapping[str,
 
 
 def _place(text: str, walk: Walk, environ: Mapping[str, str]) -> candidates.Place:
-    given = {option.dest: value for option, value in walk.given}
+    given = {option.dest: _expanded(value or "", environ) for option, value in walk.given}
     folder = Path(given.get("folder") or ".").expanduser()
     named = given.get("hosts_file") or environ.get(_HOSTS_VARIABLE)
     hosts_file = Path(named).expanduser() if named else folder / "hosts"
     config_file = given.get("config_file")
     return candidates.Place(text=text, folder=folder, hosts_file=hosts_file, environ=environ, config_file=config_file)
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> str:
+    """Return a path with the values of variables, as the shell will read $HOME/vms."""
+    return _VARIABLE.sub(lambda match: environ.get(match[1] or match[2], ""), path)

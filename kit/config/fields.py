@@ -283,7 +283,7 @@ def _table() -> tuple[Setting, ...]:
         ),
         _field(
             "user",
-            Text(),
+            Text(of_digits=True),
             "UID or UID:GID of the ranks. Default: they are root in the container.",
             example="1000:1000",
             rule=rules.user,
@@ -349,7 +349,7 @@ def _table() -> tuple[Setting, ...]:
         ),
         _field(
             "setup.driver",
-            Text(),
+            Text(of_digits=True),
             "Branch of NVIDIA's driver on Ubuntu. Default: 580-server, for Blackwell 580-server-open. Debian has one.",
             example="570-server",
             rule=rules.driver,

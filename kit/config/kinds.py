@@ -80,9 +80,13 @@ class Kind(Protocol):
 
 
 class Text(Struct, frozen=True):
-    """One piece of text of at least `shortest` characters."""
+    """One piece of text of at least `shortest` characters.
+
+    `of_digits`: it is often a number, such as a UID, so that the schema allows one.
+    """
 
     shortest: int = 0
+    of_digits: bool = False
     wants: str = "text"
     choices: tuple[str, ...] = ()
     is_word: bool = True
@@ -95,6 +99,8 @@ class Text(Struct, frozen=True):
         return value
 
     def shapes(self) -> list[Shape]:
+        if self.of_digits:
+            return [{"type": ["string", "integer"]}]
         return [{"type": "string", "minLength": self.shortest} if self.shortest else {"type": "string"}]
 
 
@@ -143,9 +149,7 @@ class Whole(Struct, frozen=True):
     def read(self, value: object) -> int:
         if isinstance(value, str):
             text = value.strip()
-            if _ZERO_FIRST.fullmatch(text):
-                number = text.lstrip("0")[:20]
-                raise FieldError("has a leading zero, which some read as octal", write=f"write {number}")
+            _refuse_zero_first(text)
             # A longer number is out of every range, and slow to convert.
             value = int(text.partition(".")[0]) if len(text) < 50 and _WHOLE.fullmatch(text) else None
         if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
@@ -171,6 +175,7 @@ class Cpus(Struct, frozen=True):
         if value == "exclusive":
             return "exclusive"
         if isinstance(value, str) and _CPUS.fullmatch(value.strip()):
+            _refuse_zero_first(value.strip())
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= self.most:
             raise WrongKindError
@@ -199,6 +204,7 @@ class Days(Struct, frozen=True):
     def read(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise WrongKindError
+        _refuse_zero_first(str(value).strip())
         try:
             days = float(value)
         except OverflowError:
@@ -313,6 +319,12 @@ class Variables(Struct, frozen=True):
 
     def shapes(self) -> list[Shape]:
         return [{"type": "object", "additionalProperties": _TEXT_OR_NUMBER}]
+
+
+def _refuse_zero_first(text: str) -> None:
+    if _ZERO_FIRST.fullmatch(text):
+        number = text.lstrip("0")[:20]
+        raise FieldError("has a leading zero, which some read as octal", write=f"write {number}")
 
 
 def _read_all(items: Any, read: Callable[[object], object]) -> dict[int | str, object]:

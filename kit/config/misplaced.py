@@ -1,4 +1,4 @@
-"""Files that kit does not read: of another name, in the folder above, or behind a link to nowhere."""
+"""Files that kit does not read: of another name, in the folder above or a missing one, or behind a link to nowhere."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ def refuse_link_to_nowhere(path: Path) -> None:
             hint="mount or restore what it leads to, or remove the link",
             file=str(path),
         )
+
+
+def refuse_missing_folder(folder: Path) -> None:
+    """Raise InputError if there is no such folder. It is no folder without files: kit would use all defaults."""
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no folder {shown(str(folder))}",
+            hint="correct it; `kit -C DIR init` makes a folder with hosts and kit.yaml",
+        ) from None
+    except (OSError, ValueError):  # reading the files reports it
+        return
 
 
 def refuse_other_names(path: Path, names: Iterable[str]) -> None:

@@ -17,7 +17,13 @@ from kit.config.document import Document
 from kit.config.faults import Override
 from kit.config.fields import settings
 from kit.config.hosts import parse_hosts
-from kit.config.misplaced import command_in, file_above, refuse_link_to_nowhere, refuse_other_names
+from kit.config.misplaced import (
+    command_in,
+    file_above,
+    refuse_link_to_nowhere,
+    refuse_missing_folder,
+    refuse_other_names,
+)
 from kit.config.paths import absolute, expanded, whole
 from kit.config.relative import from_here, make_absolute, refuse_relative_volumes, with_written
 from kit.config.selection import select_hosts
@@ -64,6 +70,7 @@ def load(
     `flags` maps a field's dotted path (ssh.user) to its value; None counts as not given. Without a kit.yaml, defaults
     apply; a missing hosts file is an error. Raises InputError, or InputErrors with the problems of both files.
     """
+    refuse_missing_folder(folder)
     problems: list[InputError] = []
     inventory = _attempt(problems, lambda: load_hosts(folder, hosts_flag=hosts_flag, environ=environ, text_of=text_of))
     spec = _attempt(
@@ -137,6 +144,7 @@ def load_spec(
     text_of: Text = text_of,
 ) -> ClusterSpec:
     """Return the spec for a verb that needs no hosts. Parameters and errors are those of `load`."""
+    refuse_missing_folder(folder)
     return _load_spec(folder, config_flag, flags=flags, environ=environ, on_vms=False, text_of=text_of)
 
 

@@ -1,13 +1,17 @@
 # fish completion of kit. Written by: kit completion fish
 function __kit_complete
     set -l words (commandline -opc)
-    set -l program $words[1]
+    set -l program (string replace -r '^~(?=/)' -- "$HOME" $words[1])
     set -e words[1]
     set -l current (commandline -ct)
     set -l lines (command $program __complete fish $words "$current" 2>/dev/null)
     switch "$lines[1]"
         case ':files'
-            __fish_complete_path "$current"
+            # Of --flag=PATH, only the path is a file.
+            set -l flag (string match -r -- '^--[^=]*=' $current)
+            for path in (__fish_complete_path (string replace -r -- '^--[^=]*=' '' $current))
+                printf '%s\n' "$flag$path"
+            end
         case ':folders'
             __fish_complete_directories "$current"
         case '*'

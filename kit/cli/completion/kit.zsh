@@ -5,8 +5,9 @@ _kit() {
   local -a lines described
   lines=("${(@f)$("${words[1]/#\~/$HOME}" __complete zsh "${(@)words[2,CURRENT]}" 2>/dev/null)}")
   case ${lines[1]} in
-    :files) _files; return ;;
-    :folders) _files -/; return ;;
+    # Of --flag=PATH, only the path is a file.
+    :files) compset -P '--*='; _files; return ;;
+    :folders) compset -P '--*='; _files -/; return ;;
     '') return 1 ;;
   esac
   for line in "${lines[@]}"; do

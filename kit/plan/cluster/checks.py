@@ -173,10 +173,12 @@ def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | 
     """Return a problem if another program listens on the port that the node's sshd needs."""
     if not facts.engine and facts.files:
         return None  # Only the engine knows whether the cluster's own node listens there.
-    ours = any(c.running for c in facts.containers if c.cluster == spec.name)
-    wanted = {f"{node.address}:{spec.ssh_port}", f"0.0.0.0:{spec.ssh_port}"}
+    # A node listens on its own address only. Another program has what is taken on all addresses: ssh_port may be new.
+    wanted = {f"0.0.0.0:{spec.ssh_port}"}
+    if not any(c.running for c in facts.containers if c.cluster == spec.name):
+        wanted.add(f"{node.address}:{spec.ssh_port}")
     taken = wanted & facts.listening
-    if ours or not taken:
+    if not taken:
         return None
     others = sorted({c.cluster for c in facts.containers if c.running and c.cluster != spec.name})
     whose = f" by the cluster {', '.join(others)}" if others else ""

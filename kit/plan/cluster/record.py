@@ -36,7 +36,9 @@ class _Version(Struct, frozen=True, kw_only=True):
 
 
 def from_text(text: str) -> ClusterRecord:
-    """Return the record in a text. Raises NotReadyError if another version of kit wrote it, or if it is broken."""
+    """Return the record in a text. Raises NotReadyError if it is missing, of another version, or broken."""
+    if not text:
+        raise NotReadyError("the head has no record of this cluster, which kit deploy writes", hint="run: kit deploy")
     try:
         version: _Version = decode(text, _Version)
         if version.kit != VERSION:

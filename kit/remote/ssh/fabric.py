@@ -213,7 +213,7 @@ class FabricTransport:
             raise _Retry(text, "settled" if silent else "dropped" if dropped(text) else "absent") from error
         except socket.gaierror as error:
             raise unresolved_error(target) from error
-        except FileNotFoundError as error:
+        except (FileNotFoundError, IsADirectoryError) as error:
             raise missing_key_error(replace(target, key=error.filename)) from error
         except (OSError, EOFError) as error:
             # Silence for the whole time is an answer: two more such waits would add nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ _CERTIFICATE = re.compile(r"^Certificate invalid: (?P<why>.*)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"No .*host key is known for|Host key verification failed")
 # ssh itself refuses to run, whatever the VM: a container of CI often has a user id that its /etc/passwd lacks.
 _NOBODY = re.compile(r"^No user exists for uid (?P<uid>[0-9]+)$|^You don't exist, go away!$", re.MULTILINE)
+# Why ssh did not offer a key, which it writes before the refusal.
+_UNUSED = re.compile(r'^Load key "(?P<key>[^"\n]+)": (?P<why>[^\n]+?)\r?$', re.MULTILINE)
 _UNRESOLVED = re.compile(r"Could not resolve hostname|Name or service not known")
 # sshd did not identify itself in time: ssh's words, and kit's.
 _SILENT = re.compile(r"during banner exchange|banner exchange: .*timed out")
@@ -139,6 +142,9 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
     if _REFUSED.search(text):
         # ssh doubles each backslash, as in CORP\ann.
         user = (login.user or "").replace("\\", "\\\\")
+        unused = _UNUSED.search(text)
+        if unused and login.key in (None, unused["key"]):
+            return unused_key_error(login, unused["key"], unused["why"][:_MOST_SHOWN])
         return login_refused_error(login, last.removeprefix(f"{user}@{login.address}: "))
     if _UNRESOLVED.search(text):
         return unresolved_error(login)
@@ -187,6 +193,22 @@ def login_refused_error(login: Login, text: str) -> LoginRefusedError:
         hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add. "
         f"Then try: {by_hand(login)}",
         host=login.host,
+    )
+
+
+def unused_key_error(login: Login, key: str, why: str) -> LoginRefusedError:
+    """Return the error for a login that the VM refused because this machine's ssh could not read or use a key."""
+    file = shlex.quote(key)
+    if key.endswith(".pub"):
+        hint = f"name the private key: {shlex.quote(key.removesuffix('.pub'))}"
+    elif why == "bad permissions":
+        hint = f"others can read this key, so ssh ignores it: chmod 600 {file}"
+    elif why == "Permission denied":
+        hint = f"you cannot read this file: ls -l {file}"
+    else:
+        hint = f"is it a private key, and was it copied as a whole? This reads it: ssh-keygen -y -f {file}"
+    return LoginRefusedError(
+        f"{where(login)} refused the login, and ssh cannot use the key {key}: {why}", hint=hint, host=login.host
     )
 
 
@@ -301,8 +323,9 @@ def starting(host: str) -> Iterator[None]:
 
 
 def missing_key_error(login: Login) -> UnreachableError:
+    fault = "is a folder" if os.path.isdir(login.key or "") else "does not exist"  # noqa: PTH112
     return UnreachableError(
-        f"the key {login.key} does not exist",
+        f"the key {login.key} {fault}",
         hint="correct key= in the hosts file or ssh: key: in kit.yaml",
         host=login.host,
     )

@@ -88,6 +88,8 @@ def test_every_example_of_the_model_is_valid() -> None:
         "command: [python3, 1]",
         "slots: auto",
         "slots: 3",
+        "user: 1000",
+        "setup: {driver: 580}",
         "mpi: {yield_when_idle: true}",
         "image:",
         "image: {flavour: auto}",

@@ -282,6 +282,13 @@ def test_a_kit_yaml_that_was_named_must_be_there(folder: Path) -> None:
         load(folder, config_flag="nowhere.yaml", flags={}, environ={})
 
 
+def test_a_folder_that_is_missing_has_no_defaults(folder: Path) -> None:
+    for read in (load, load_spec):
+        with pytest.raises(InputError, match="there is no folder") as caught:
+            read(folder / "typo", flags={}, environ={})
+        assert "`kit -C DIR init`" in (caught.value.hint or "")
+
+
 def test_the_problems_of_both_files_come_together(folder: Path) -> None:
     (folder / "hosts").write_text("n1 slot=1\n")
     (folder / "kit.yaml").write_text("nmae: x\n")

@@ -107,6 +107,8 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("ssh_port: 0x21", 1, "ssh_port: '0x21' is not a whole number", "ssh_port: 33"),
         ("slots: many", 1, "slots: 'many' is not auto or a whole number from 1 to 4096", "slots: 8"),
         ("slots: 010", 1, "slots: '010' has a leading zero", "write 10"),
+        ("cpus: 010", 1, "cpus: '010' has a leading zero", "write 10"),
+        ("runs: {ttl_days: 010}", 1, "runs.ttl_days: '010' has a leading zero", "write 10"),
         ("name: no", 1, "name: YAML reads 'no' as false, which is not text", 'name: "no"'),
         ("name: Kit", 1, "name: 'Kit' is not a name", "name: resnet-lab"),
         ('name: "kit\\n"', 1, "name: 'kit\\n' is not a name", "name: resnet-lab"),

@@ -98,6 +98,8 @@ def test_faults_are_reported_together_but_no_engine_has_no_other_fault() -> None
         ({"10.0.0.3:33"}, (), "port 33 is taken (10.0.0.3:33)"),
         ({"10.0.0.3:33"}, (container(cluster="other"),), "by the cluster other"),
         ({"10.0.0.3:33"}, (container(running=False),), "port 33 is taken"),
+        # The cluster runs, with another ssh_port: this is the VM's own sshd.
+        ({"0.0.0.0:33", "10.0.0.3:34"}, (container(),), "port 33 is taken (0.0.0.0:33)"),
         # Ours, or not in our way.
         ({"10.0.0.3:33"}, (container(),), None),
         ({"127.0.0.1:33", "0.0.0.0:22", "10.9.0.3:33"}, (), None),

@@ -201,3 +201,12 @@ def test_the_page_names_what_the_skeleton_mounts() -> None:
     files = re.findall(r"^ *\| `(\S+)` \| every VM \|", page, re.MULTILINE)
     (step,) = re.findall(r"^\d\. Create the folders (.*) on every VM\.", page, re.MULTILINE)
     assert needed <= {*files, *re.findall(r"`(\w+)`", step)}
+
+
+def test_the_page_names_what_only_vms_with_gpus_can_start() -> None:
+    """Swarm starts no mpinode where the engine does not advertise what the skeleton reserves."""
+    stack = yaml.safe_load((COMPOSE / "mpi.stack.yaml").read_text(encoding="utf-8"))
+    page = (COMPOSE / "README.md").read_text(encoding="utf-8")
+    (step,) = re.findall(r"^1\. Copy the image to both VMs, and (.*?)^2\.", page, re.MULTILINE | re.DOTALL)
+    assert "reservations" in stack["services"]["mpinode"]["deploy"]["resources"]
+    assert "Remove `reservations:`" in step

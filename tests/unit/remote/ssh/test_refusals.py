@@ -192,6 +192,41 @@ def test_what_ssh_writes_becomes_an_error_with_a_next_step(text: str, message: s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may run ssh as another user")
+def test_a_key_that_is_a_folder_is_not_missing(tmp_path: Path) -> None:
+    for key, fault in ((tmp_path, "is a folder"), (tmp_path / "none", "does not exist")):
+        login = replace(LOGIN, key=str(key))
+        with pytest.raises(UnreachableError) as caught:
+            OpenSshTransport(Host(name="gpu1", address=login.address), login).run(["true"])
+        assert caught.value.message == f"the key {key} {fault}"
+
+
+def test_a_key_that_ssh_cannot_use_is_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    made, broken = tmp_path / "host", tmp_path / "broken"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", made], check=True)
+    with closing(Sshd(made)) as sshd:
+        (tmp_path / "known").write_text(f"[127.0.0.1]:{sshd.port} {made.with_suffix('.pub').read_text()}")
+        broken.write_bytes(made.read_bytes().replace(b"\n", b"\r\n"))
+        broken.chmod(0o600)
+        made.chmod(0o644)
+        for key, why, hint in (
+            (made, ": bad permissions", f"chmod 600 {made}"),
+            (made.with_suffix(".pub"), ": bad permissions", f"name the private key: {made}"),
+            # OpenSSH and its libraries have other words for it.
+            (broken, ": ", f"ssh-keygen -y -f {broken}"),
+        ):
+            login = replace(LOGIN, address="127.0.0.1", port=sshd.port, key=str(key), known_hosts=f"{tmp_path}/known")
+            error = by_openssh(login)
+            assert f" refused the login, and ssh cannot use the key {key}{why}" in error.message
+            assert hint in (error.hint or "")
+
+
+def test_another_key_that_ssh_cannot_use_is_not_the_cause() -> None:
+    text = 'Load key "/root/.ssh/id_rsa": bad permissions\nroot@10.0.0.1: Permission denied (publickey).'
+    assert "cannot use the key /root/.ssh/id_rsa" in no_session(LOGIN, text).message
+    assert "cannot use" not in no_session(replace(LOGIN, key="/root/vm"), text).message
+
+
 def test_a_user_id_without_a_name_is_not_the_fault_of_the_vm() -> None:
     """As in a container of CI. The text is this machine's ssh's own."""
     argv = ["ssh", "-F", "none", "127.0.0.1", "true"]
