@@ -12,7 +12,19 @@ from msgspec import Struct
 
 from kit.model.run import EndedBefore, Failure
 from kit.plan.run.banners import RULE_OFF
-from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, NOTICED, READ_ONLY, SURE, SURVIVED, TELLING, WARNINGS, Rule
+from kit.plan.run.causes import (
+    AFTERMATH,
+    ENDINGS,
+    HUNG_UP,
+    NOTICED,
+    OF_RANKS,
+    READ_ONLY,
+    SURE,
+    SURVIVED,
+    TELLING,
+    WARNINGS,
+    Rule,
+)
 
 # The numbers of Linux, whatever this machine runs: a shell reports a signal as exit code 128 plus its number.
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -87,7 +99,7 @@ def cause(failure: Failure, run: str = "RUN") -> Cause | None:
     exceptions = _exceptions(lines) if _signal(failure) in ("", *_CRASHES) else []
     rank = _Output("\n".join(_without_survived(lines, exceptions)), "\n".join(exceptions))
     mpirun = _Output("\n".join(_end(failure.mpirun)))
-    known = _find(SURE, failure, run) or _find(TELLING, failure, run, rank) or _find(TELLING, failure, run, mpirun)
+    known = _find(SURE, failure, run) or _find(OF_RANKS, failure, run, rank) or _find(TELLING, failure, run, mpirun)
     aftermath = _find(AFTERMATH, failure, run, rank)
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
         known = _find(WARNINGS, failure, run, rank) or _find(WARNINGS, failure, run, mpirun)

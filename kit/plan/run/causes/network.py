@@ -14,6 +14,38 @@ HUNG_UP = Rule(
     says=("kex_exchange_identification: ", "ssh_exchange_identification: ", "banner exchange: "),
 )
 
+# What the ssh of mpirun prints, as HUNG_UP. The ssh of a rank, such as that of git, connects to another server.
+SSH = (
+    Rule(
+        name="ssh-refused",
+        text="no sshd answers at {address}, port {port}: that node's container is down",
+        hint="see which node is down with kit ps, then start it again: kit deploy",
+        says=("ssh: connect to host {address} port {port}: Connection refused",),
+    ),
+    Rule(
+        name="ssh-unreachable",
+        text="the head cannot reach {address}, port {port}: the VM is down, or a firewall blocks the port",
+        hint="open the port between the VMs (ssh_port in kit.yaml), then run: kit deploy",
+        says=("ssh: connect to host {address} port {port}: ",),
+    ),
+    Rule(
+        name="ssh-name",
+        text="the head cannot resolve the name {address}",
+        hint="set internal= for that VM in the hosts file, then run: kit deploy",
+        says=("ssh: Could not resolve hostname {address}: ",),
+    ),
+    Rule(
+        name="ssh-key",
+        text="a node and the head have keys from different deploys",
+        hint="replace the keys: kit deploy",
+        says=(
+            "Host key verification failed",
+            "REMOTE HOST IDENTIFICATION HAS CHANGED",
+            ": Permission denied (publickey",
+        ),
+    ),
+)
+
 NETWORK = (
     Rule(
         name="nccl-interface",
@@ -108,34 +140,7 @@ NETWORK = (
             "was unable to complete a TCP connection",
         ),
     ),
-    Rule(
-        name="ssh-refused",
-        text="no sshd answers at {address}, port {port}: that node's container is down",
-        hint="see which node is down with kit ps, then start it again: kit deploy",
-        says=("ssh: connect to host {address} port {port}: Connection refused",),
-    ),
-    Rule(
-        name="ssh-unreachable",
-        text="the head cannot reach {address}, port {port}: the VM is down, or a firewall blocks the port",
-        hint="open the port between the VMs (ssh_port in kit.yaml), then run: kit deploy",
-        says=("ssh: connect to host {address} port {port}: ",),
-    ),
-    Rule(
-        name="ssh-name",
-        text="the head cannot resolve the name {address}",
-        hint="set internal= for that VM in the hosts file, then run: kit deploy",
-        says=("ssh: Could not resolve hostname {address}: ",),
-    ),
-    Rule(
-        name="ssh-key",
-        text="a node and the head have keys from different deploys",
-        hint="replace the keys: kit deploy",
-        says=(
-            "Host key verification failed",
-            "REMOTE HOST IDENTIFICATION HAS CHANGED",
-            ": Permission denied (publickey",
-        ),
-    ),
+    *SSH,
     # In the log of the node itself (kit.flows.run.node_log).
     Rule(
         name="node-files",

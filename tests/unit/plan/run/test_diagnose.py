@@ -191,6 +191,26 @@ def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "ssh: connect to host 127.0.0.9 port 22: Connection refused",
+        "ssh: connect to host 127.0.0.9 port 22: Network is unreachable",
+        "ssh: Could not resolve hostname git.invalid: Name or service not known",
+        "Host key verification failed.",
+        "git@127.0.0.9: Permission denied (publickey).",
+        "kex_exchange_identification: Connection closed by remote host",
+    ],
+)
+def test_the_ssh_of_a_rank_is_not_that_of_mpirun(line: str) -> None:
+    """Such as that of git, which connects to a server that is no node."""
+    fatal = "fatal: Could not read from remote repository."
+    ended = "subprocess.CalledProcessError: Command '['git', 'fetch']' returned non-zero exit status 128."
+    assert cause(rank(line, fatal, exit_code=128)) is None
+    assert cause(rank(line, fatal, ended)) is None
+    assert cause(Failure(kind="mpirun", exit_code=255, mpirun=(line,))) is not None
+
+
+@pytest.mark.parametrize(
     ("lines", "is_known"),
     [
         (["MemoryError", "During handling of the above exception, another exception occurred:", "ValueError: x"], True),
