@@ -46,6 +46,12 @@ _FRAMES = ('  File "', "    ")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 # With a process group, PyTorch writes the rank before each line of a traceback.
 _RANK = re.compile(r"^\[rank\d+\]: ")
+# Python 3.13 and others color their lines on a terminal, and elsewhere if FORCE_COLOR is set.
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
+# An exception group, such as one of asyncio, has a bar before each line, and a numbered rule above each member.
+_GROUP = "Exception Group Traceback (most recent call last):"
+_BAR = re.compile(r"^ +[|+] ?")
+_MEMBER = re.compile(r"[-+]+ (?:\d+|\.\.\.) -+$")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # Compiled code may crash in the cleanup after the exception that ended the program. A program that another signal ended
 # had handled its exceptions.
@@ -227,20 +233,29 @@ def _words(rule: Rule, output: _Output) -> dict[str, str] | None:
 
 
 def _end(lines: Sequence[str]) -> list[str]:
-    return [line[:LINE] for line in lines[-LINES:]]
+    return [_COLOR.sub("", line[:LINE]) for line in lines[-LINES:]]
+
+
+def _plain(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines without the ranks that PyTorch writes before them, and without the bars of exception groups."""
+    grouped = False
+    for line in lines:
+        own = _RANK.sub("", line)
+        grouped = own.startswith(f"  + {_GROUP}") or (grouped and _BAR.match(own) is not None)
+        yield _BAR.sub("", own) if grouped else own
 
 
 def _exceptions(lines: Iterable[str]) -> list[str]:
     """Return the exception that ended a Python program and those it was raised from, without handled ones."""
     exceptions: list[str] = []
     chained = ignored = traced = False
-    plain = [_RANK.sub("", line) for line in lines]
+    plain = list(_plain(lines))
     for line, below in zip(plain, [*plain[1:], ""], strict=False):
-        if line.startswith(_CHAINED):
+        if line.startswith(_CHAINED) or _MEMBER.match(line):
             chained = True
         elif line.startswith(_IGNORED):
             ignored = True
-        elif line.startswith(_TRACEBACK):
+        elif line.startswith((_TRACEBACK, _GROUP)):
             traced = True
         elif _EXCEPTION.match(line) or (traced and _NAMED.match(line) and not below.startswith(_FRAMES)):
             if not ignored and not chained:
