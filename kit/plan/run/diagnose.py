@@ -60,8 +60,14 @@ _CRASHES = ("SIGABRT", "SIGSEGV")
 _IGNORED = ("Exception ignored in", "Error in atexit")
 # mpirun prints this when a host never started a rank.
 _UNSTARTED = "unable to reliably start one or more daemons"
-# Lines of mpirun that do not say why it gave up: warnings, and what follows from the end of a rank.
+# Lines of mpirun, or of torchrun, that do not say why it gave up: warnings, what follows from the end of a rank, and
+# what is around an exception.
 _UNINFORMATIVE = (
+    *_CHAINED,
+    _TRACEBACK,
+    "Exception raised from ",
+    "frame #",
+    "<omitting python frames>",
     "[",
     "WARNING",
     "Warning: ",
@@ -104,7 +110,9 @@ def cause(failure: Failure, run: str = "RUN") -> Cause | None:
     lines = _end(failure.lines)
     exceptions = _exceptions(lines) if _signal(failure) in ("", *_CRASHES) else []
     rank = _Output("\n".join(_without_survived(lines, exceptions)), "\n".join(exceptions))
-    mpirun = _Output("\n".join(_end(failure.mpirun)))
+    own = _end(failure.mpirun)
+    # If no rank failed, these are of torchrun. Else they follow from the end of the rank.
+    mpirun = _Output("\n".join(own), "\n".join(_exceptions(own)) if failure.kind == "mpirun" else "")
     known = _find(SURE, failure, run) or _find(OF_RANKS, failure, run, rank) or _find(TELLING, failure, run, mpirun)
     aftermath = _find(AFTERMATH, failure, run, rank)
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
@@ -145,9 +153,9 @@ def headline(failure: Failure) -> str:  # noqa: PLR0911  (one case a kind)
     if failure.kind == "code":
         return f"the code is not ready on {failure.host}: {failure.lines[0] if failure.lines else 'it gave no reason'}"
     if failure.kind == "mpirun":
-        sentences = [sentence for line in _sentences(failure.mpirun) if (sentence := _shown(line))]
+        sentences = [sentence for sentence in _sentences(failure.mpirun) if _shown(sentence)]
         if sentences:
-            return f"mpirun gave up: {next(filter(_is_informative, sentences), sentences[0])}"
+            return f"mpirun gave up: {_shown(next(filter(_is_informative, sentences), sentences[0]))}"
         if failure.signal:
             return f"mpirun on {failure.host or 'the head'} was killed by {failure.signal}"
         return "mpirun gave up" + (f" with exit code {failure.exit_code}" if failure.exit_code is not None else "")

@@ -108,6 +108,17 @@ NETWORK = (
         ),
     ),
     Rule(
+        name="torch-rendezvous",
+        text="torchrun waited in vain for the torchrun of another host: that did not start, or had ended; or a "
+        "firewall between the VMs",
+        hint="read what the others printed; let the VMs reach each other on all TCP ports; see which ones do not: "
+        "kit doctor",
+        raised=(
+            "RendezvousTimeoutError",
+            "RendezvousConnectionError: The connection to the C10d store has failed",
+        ),
+    ),
+    Rule(
         name="gloo-connect",
         text="Gloo could not connect the ranks: a wrong interface, or a firewall between the VMs",
         hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit "

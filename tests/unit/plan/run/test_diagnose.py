@@ -339,6 +339,13 @@ def test_a_read_only_file_system_counts_if_nothing_else_explains_the_end(
     assert says in known.text
 
 
+def test_an_exception_of_torchrun_counts_only_if_no_rank_failed() -> None:
+    """Else it follows from the end of the rank, which another torchrun noticed."""
+    _, failure = read(HERE / "failures/torch-store-torchrun.txt")
+    assert cause(failure) is not None
+    assert cause(rank("ValueError: x", mpirun=failure.mpirun)) is None
+
+
 def test_a_shell_reports_a_signal_as_a_number() -> None:
     for number, name in {135: "SIGBUS", 139: "SIGSEGV", 137: "SIGKILL"}.items():
         from_shell, from_kernel = rank(exit_code=number), rank(exit_code=None, signal=name)
@@ -382,6 +389,18 @@ def test_the_headline(failure: Failure, line: str) -> None:
         (
             "binding",
             "A request was made to bind to that would result in binding more processes than cpus on a resource",
+        ),
+        # What torchrun printed.
+        (
+            "torch-store-torchrun",
+            "torch.distributed.DistNetworkError: The client socket has timed out after 4000ms while trying to connect "
+            "to (127.0.0.9, 29671).",
+        ),
+        ("torch-rendezvous", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"),
+        (
+            "torch-rendezvous-connect",
+            "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
+            "failed. See inner exception for details.",
         ),
         # mpirun printed nothing better.
         ("mpi-network", "WARNING: An invalid value was given for oob_tcp_if_include"),
