@@ -32,6 +32,8 @@ SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 
 # megabyte.
 LINES = 1000
 LINE = 2000
+# The lines of a message below an exception.
+MESSAGE = 12
 # What `…` in a pattern matches. The bound keeps a search of any line short.
 GAP = "[^\n]{0,300}?"
 
@@ -258,7 +260,7 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
     exceptions: list[str] = []
     chained = ignored = traced = False
     plain = list(_plain(lines))
-    for line, below in zip(plain, [*plain[1:], ""], strict=False):
+    for at, (line, below) in enumerate(zip(plain, [*plain[1:], ""], strict=False)):
         if line.startswith(_CHAINED) or _MEMBER.match(line):
             chained = True
         elif line.startswith(_IGNORED):
@@ -269,9 +271,17 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
             if not ignored and not chained:
                 exceptions.clear()
             if not ignored:
-                exceptions.append(line)
+                exceptions.append(_message(plain, at))
             chained = ignored = traced = False
     return exceptions
+
+
+def _message(lines: Sequence[str], at: int) -> str:
+    """Return the line of an exception. If that ends with a colon, its message goes on in the lines below it."""
+    if not lines[at].endswith(":"):
+        return lines[at]
+    more = takewhile(lambda line: not line.startswith((_TRACEBACK, *_CHAINED, *_IGNORED)), lines[at + 1 : at + MESSAGE])
+    return " ".join(" ".join([lines[at], *more]).split())[:LINE]
 
 
 def _without_survived(lines: list[str], exceptions: list[str]) -> list[str]:
