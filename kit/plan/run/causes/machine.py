@@ -32,6 +32,7 @@ HOST = (
         hint="set shm_size in kit.yaml, to 8gb for example, then run: kit deploy",
         says=(
             "unable to write to file </torch_",
+            "unable to allocate shared memory(shm) for file </torch_…>: No space left on device",
             "unable to open shared memory object </torch_",
             "error writing '/dev/shm/",
             "insufficient shared memory (shm)",
@@ -48,7 +49,15 @@ HOST = (
         hint="free some space (for /dev/shm, raise shm_size in kit.yaml); see which one is full: kit exec "
         "{host} -- df -h",
         says=(": No space left on device", "; No space left on device", "Disk quota exceeded"),
-        raised=("[Errno 28] No space left on device",),
+        # h5py, which Keras uses, has words of its own; NumPy and PyTorch do not even name the error. Newer versions of
+        # PyTorch raise the last one.
+        raised=(
+            "[Errno 28] No space left on device",
+            "OSError: [Errno 28] ",
+            "PytorchStreamWriter failed writing file ",
+            "OSError: … requested and … written",
+            "RuntimeError: basic_ios::clear: iostream error",
+        ),
     ),
     Rule(
         name="read-only",
@@ -150,5 +159,6 @@ HOST = (
         text="the rank reached its limit of open files",
         hint="set ulimits: {{nofile: 1048576}} in kit.yaml, then run: kit deploy",
         says=("Too many open files",),
+        raised=("RuntimeError: received 0 items of ancdata",),
     ),
 )
