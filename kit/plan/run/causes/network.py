@@ -119,6 +119,12 @@ NETWORK = (
         ),
     ),
     Rule(
+        name="gloo-interface",
+        text="Gloo found no address of the network interface {interface}",
+        hint="remove GLOO_SOCKET_IFNAME from env: and -x, because kit sets it for each host, then run: kit deploy",
+        says=("ifa != nullptr. Unable to find address for: {interface}",),
+    ),
+    Rule(
         name="gloo-connect",
         text="Gloo could not connect the ranks: a wrong interface, or a firewall between the VMs",
         hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit "
@@ -197,6 +203,10 @@ NETWORK = (
         name="mpi-option",
         text="mpirun does not know the option {option}",
         hint="correct mpi.args in kit.yaml",
-        says=('mpirun: Error: unknown option "{option}"',),
+        # The second one is of Open MPI 5.
+        says=(
+            'mpirun: Error: unknown option "{option}"',
+            "An unrecognized option was included on the … command line:\n\n  Option: {option}",
+        ),
     ),
 )

@@ -285,18 +285,44 @@ def test_an_exception_explains_no_signal_but_that_of_a_crash(ending: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "exception", "says"),
     [
-        ("failed to allocate 7.81G (8387559424 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory", "GPU"),
-        ("[c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", "port"),
+        (
+            "failed to allocate 7.81G (8387559424 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+            "RuntimeError: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+            "GPU",
+        ),
+        (
+            "[c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+            "RuntimeError: bind: Address already in use",
+            "port",
+        ),
+        # pandas goes on without numexpr, torchvision without its extension, and PyTorch without its compiler.
+        (
+            "A module that was compiled using NumPy 1.x cannot be run in",
+            "ImportError: numpy.core.umath failed to import",
+            "NumPy",
+        ),
+        (
+            "UserWarning: Failed to load image Python extension: 'version `GLIBCXX_3.4.32' not found (required by x)",
+            "ImportError: version `GLIBCXX_3.4.32' not found (required by x)",
+            "GLIBCXX_3.4.32",
+        ),
+        (
+            "/tmp/tmps1rkq3y3/main.c:5:10: fatal error: Python.h: No such file or directory",
+            "torch._inductor.exc.InductorError: CppCompileError: C++ compile error",
+            "Python's headers",
+        ),
     ],
 )
-def test_an_error_that_the_program_survived_does_not_explain_another_exception(line: str, says: str) -> None:
+def test_an_error_that_the_program_survived_does_not_explain_another_exception(
+    line: str, exception: str, says: str
+) -> None:
     assert cause(rank(line, "ValueError: x")) is None
     for known in (
         cause(rank(line)),
         cause(rank(line, signal="SIGABRT", exit_code=None)),
-        cause(rank(line, f"RuntimeError: {line}")),
+        cause(rank(line, exception)),
     ):
         assert known is not None
         assert says in known.text
