@@ -151,7 +151,14 @@ HOST = (
         hint="use fewer data workers, set OMP_NUM_THREADS in env: of kit.yaml, or raise pids: below security:; see the "
         "limit: kit exec "
         "{host} -- cat /sys/fs/cgroup/pids.max",
-        says=("pthread_create failed", "fork: Resource temporarily unavailable"),
+        # The last three are of TensorFlow, of OpenMP (PyTorch), and of any thread of C++.
+        says=(
+            "pthread_create failed",
+            "fork: Resource temporarily unavailable",
+            " creation via pthread_create() failed",
+            "libgomp: Thread creation failed: Resource temporarily unavailable",
+            "what():  Resource temporarily unavailable",
+        ),
         raised=("can't start new thread", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),
     ),
     Rule(
