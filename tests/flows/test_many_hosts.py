@@ -15,6 +15,7 @@ from kit.cli.screen.terminal import Terminal
 from kit.cli.text import cluster as text
 from kit.cli.text import plan as plantext
 from kit.cli.text import ps as pstext
+from kit.cli.text import tune as tunetext
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.events import Note
 from kit.flows import context as contexts
@@ -29,6 +30,8 @@ from kit.flows.setup.setup import SetupRequest, report_remarks
 from kit.model.launch import Node, RunRequest
 from kit.model.plan import Plan
 from kit.model.setup.result import Draft, Remark
+from kit.model.tune import Machine, TuneResult
+from kit.plan.tune.candidates import by_facts
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed
 from tests.fakes.fleet import FakeTransport, Fleet
@@ -220,3 +223,22 @@ def test_code_for_many_hosts_computes_the_login_of_each_once(
     cluster: Any = SimpleNamespace(nodes=nodes)
     targets = shipping._targets(many.context(reporter), cluster, list(many.vms))
     assert [target.login.host for target in targets] == calls == list(many.vms)
+
+
+def test_tune_prints_hosts_that_are_equal_once() -> None:
+    machines = tuple(
+        Machine(
+            name=f"gpu{n}", slots=8, threads=64, cores=16 if n == 77 else 32, nic_mbit=10_000 if n > 192 else 25_000
+        )
+        for n in range(1, COUNT + 1)
+    )
+    result = TuneResult(
+        machines=machines, wire=None, before=None, after=None, tried=(), small_s=None, changed=(), kept=(),
+        advice=by_facts(machines).advice, diff="", written=False, file="kit.yaml", seconds=3.0,
+    )  # fmt: skip
+    header, *rows = tunetext.text(result).split("\n\n")[0].splitlines()
+    assert header.startswith("HOST")
+    assert [row.split()[:3] for row in rows] == [
+        ["gpu[1-76,78-192]", "8", "32"], ["gpu77", "8", "16"], ["gpu[193-256]", "8", "32"],
+    ]  # fmt: skip
+    assert "Consider: gpu[193-256]: a NIC of 10000 Mbit/s where others have 25000" in tunetext.text(result)
