@@ -18,7 +18,6 @@ from kit.cli.text import ps as pstext
 from kit.cli.text import tune as tunetext
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.events import Note
-from kit.flows import context as contexts
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.ps import ps
@@ -27,10 +26,13 @@ from kit.flows.run import shipping
 from kit.flows.run.pull import _of_the_run
 from kit.flows.run.run import _clean_up, run
 from kit.flows.setup.setup import SetupRequest, report_remarks
+from kit.model.host import Host, Login
 from kit.model.launch import Node, RunRequest
 from kit.model.plan import Plan
 from kit.model.setup.result import Draft, Remark
+from kit.model.spec import SshSpec
 from kit.model.tune import Machine, TuneResult
+from kit.plan.cluster.ssh import login
 from kit.plan.tune.candidates import by_facts
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed
@@ -217,8 +219,12 @@ def test_code_for_many_hosts_computes_the_login_of_each_once(
 ) -> None:
     """With each of 1,000 hosts, computing all 1,000 logins took 10 s."""
     calls: list[str] = []
-    login = contexts.login
-    monkeypatch.setattr(contexts, "login", lambda host, ssh: calls.append(host.name) or login(host, ssh))
+
+    def counted(host: Host, ssh: SshSpec) -> Login:
+        calls.append(host.name)
+        return login(host, ssh)
+
+    monkeypatch.setattr("kit.flows.context.login", counted)
     nodes = tuple(Node(name=vm.host.name, address=vm.internal, slots=2) for vm in many.vms.values())
     cluster: Any = SimpleNamespace(nodes=nodes)
     targets = shipping._targets(many.context(reporter), cluster, list(many.vms))

@@ -93,8 +93,8 @@ def down(session: Session) -> int:
     session.close()
     for failure in alike(state.failures.values()):
         whose = "its" if len(failure.hosts) == 1 else "their"
-        unknown = f"{fold(failure.hosts)}: {whose} runs are not known: {failure.message}"
-        session.reporter.report(Warned(text=unknown, hint=failure.hint))
+        warning = f"{fold(failure.hosts)}: {whose} runs are not known: {failure.message}"
+        session.reporter.report(Warned(text=warning, hint=failure.hint))
     before = preview(context.spec.name, state, purge=args.purge)
     if args.dry_run:
         plan = plan_down(context, images=args.images, purge=args.purge)
