@@ -11,7 +11,7 @@ import pytest
 from kit.cli.text import cluster as cluster_text
 from kit.cli.text import ps as text
 from kit.errors import HostsFailed, KitError, NotReadyError, SlowError, StepError, UnreachableError
-from kit.events import HostDone, Note, Phase
+from kit.events import HostDone, Note, Phase, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down, plan_down
 from kit.flows.cluster.ps import ps
@@ -265,6 +265,14 @@ def test_a_host_that_left_is_reported(fleet: Fleet, reporter: Remembering) -> No
     # Once: the record of the cluster has no gpu3 any more.
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"]))
     assert len(reporter.warnings) == 1
+    deploy(fleet.context(reporter, names=["gpu1"]))
+    assert reporter.warnings[1:] == [
+        Warned(
+            text="gpu[2,4] (10.0.0.[2,4]) are no longer in hosts, and still run their nodes",
+            hint="to remove them: write their former lines of the hosts file alone into a file, then: "
+            "kit --hosts FILE down",
+        )
+    ]
 
 
 def test_an_older_kit_warns_before_it_replaces_what_a_newer_one_deployed(

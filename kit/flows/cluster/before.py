@@ -16,6 +16,7 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
+from kit.model.text import fold
 from kit.model.values import replace
 from kit.plan.cluster import drift, versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
@@ -27,7 +28,6 @@ from kit.remote.ssh import fanout
 
 # Of the audit: the last deploy is among them, unless many runs were removed since.
 _MOST_ENTRIES = 100
-REMOVE = "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
 
 
 def record_of(facts: HostFacts) -> ClusterRecord | None:
@@ -90,11 +90,24 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
     if head is None:
         lines.warn_of_lost_head(context, observed)
     elif record := record_of(head):
-        for node in leavers(record, context.inventory.names, [node.address for node in nodes]):
-            runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
-            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
-            # The record has the address in the cluster's network. Only the line says how kit logs in.
-            context.reporter.report(Warned(text=text, hint=REMOVE))
+        left = leavers(record, context.inventory.names, {node.address for node in nodes})
+        if context.spec.orchestrator == "compose":
+            _warn_of(context, left, one=", and still runs its node", several=", and still run their nodes")
+        else:
+            _warn_of(context, left, one=", and keeps its files", several=", and keep their files")
+
+
+def _warn_of(context: Context, left: Sequence[Node], *, one: str, several: str) -> None:
+    """Warn of hosts that left the hosts file, once for all of them. `one` or `several` is what becomes of them."""
+    if not left:
+        return
+    alone = len(left) == 1
+    which = f"{fold(node.name for node in left)} ({fold(node.address for node in left)}) {'is' if alone else 'are'}"
+    # The record has the address in the cluster's network. Only the line says how kit logs in.
+    lines_of, them = ("its former line", "it") if alone else ("their former lines", "them")
+    hint = f"to remove {them}: write {lines_of} of the hosts file alone into a file, then: kit --hosts FILE down"
+    text = f"{which} no longer in {context.inventory.source}{one if alone else several}"
+    context.reporter.report(Warned(text=text, hint=hint))
 
 
 def at_head(context: Context, failures: Mapping[str, KitError]) -> Context:
@@ -145,8 +158,10 @@ def left_behind(context: Context) -> tuple[str, ...]:
     hosts = context.inventory.hosts
     addresses = {address for host in hosts for address in (host.address, host.internal) if address}
     left = leavers(record, context.inventory.names, addresses)
-    for node in left:
-        text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, so kit down leaves its node"
-        text += " and its files there, unless the file has it by another name"
-        context.reporter.report(Warned(text=text, hint=REMOVE))
+    _warn_of(
+        context,
+        left,
+        one=", so kit down leaves its node and its files there, unless the file has it by another name",
+        several=", so kit down leaves their nodes and their files there, unless the file has them by other names",
+    )
     return tuple(node.name for node in left)
