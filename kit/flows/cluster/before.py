@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from kit.errors import Interrupted, KitError, NotReadyError, SlowError, UnreachableError
+from kit.errors import Interrupted, KitError, SlowError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.cluster import lines
 from kit.flows.cluster.drift import differences
@@ -13,14 +13,14 @@ from kit.flows.context import Context
 from kit.model import names
 from kit.model.changes import HostChange
 from kit.model.host import Host
-from kit.model.launch import ClusterRecord, Node
+from kit.model.launch import Node
 from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
 from kit.model.values import replace
 from kit.plan.cluster import drift, versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
-from kit.plan.cluster.record import from_text
+from kit.plan.cluster.record import deployed_record, record_of
 from kit.remote.cluster import audit
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
@@ -28,14 +28,6 @@ from kit.remote.ssh import fanout
 # Of the audit: the last deploy is among them, unless many runs were removed since.
 _MOST_ENTRIES = 100
 REMOVE = "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
-
-
-def record_of(facts: HostFacts) -> ClusterRecord | None:
-    """Return a head's record. Return None without one, if another version of kit wrote it, or if it is broken."""
-    try:
-        return from_text(facts.record) if facts.record else None
-    except NotReadyError:
-        return None
 
 
 def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[HostChange, ...]:
@@ -75,8 +67,7 @@ def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
 
 def warn_of_newer_kit(context: Context, observed: Sequence[HostFacts]) -> None:
     """Warn if a newer kit deployed this cluster: another member of the team has installed it."""
-    head = next((facts for facts in observed if facts.record is not None), None)
-    record = record_of(head) if head is not None else None
+    record = deployed_record(observed)
     if record is not None and (text := versions.step_back(record.version)):
         context.reporter.report(Warned(text=text, hint="update kit on this machine"))
 

@@ -29,6 +29,7 @@ from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.foreign import foreign_problems
 from kit.plan.cluster.gpus import too_few, unsplit
 from kit.plan.cluster.nodes import nodes_of
+from kit.plan.cluster.record import record_of
 from kit.plan.cluster.supply import Image, differing
 from kit.plan.run.owners import active
 from kit.plan.swarm import checks as swarm_checks
@@ -111,7 +112,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         problems += flavour.model_problems(look.context.spec.image, observed)
     image = Image(tag=tag)
     problems += plans.problems_of(observed, spec, nodes, image)
-    problems += foreign_problems(observed, nodes, spec.name, before.record_of(observed[0]))
+    problems += foreign_problems(observed, nodes, spec.name, record_of(observed[0]))
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
         by_gpus = spec.image.flavour == "auto"
@@ -194,7 +195,7 @@ def _ends(context: Context, living: Iterable[str], observed: Sequence[HostFacts]
 
 def _deployed_image(observed: Sequence[HostFacts]) -> str:
     """Return the tag in the head's record, or ""."""
-    record = before.record_of(observed[0])
+    record = record_of(observed[0])
     return record.image if record is not None else ""
 
 
