@@ -13,7 +13,7 @@ from kit.flows.context import Context
 from kit.model import names
 from kit.model.changes import HostChange
 from kit.model.host import Host
-from kit.model.launch import Node
+from kit.model.launch import ClusterRecord, Node
 from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
 from kit.model.values import replace
@@ -82,8 +82,8 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
         lines.warn_of_lost_head(context, observed)
     elif record := record_of(head):
         for node in leavers(record, context.inventory.names, [node.address for node in nodes]):
-            runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
-            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
+            keeps = "still runs its node" if _own_node(record) else "keeps its files"
+            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {keeps}"
             # The record has the address in the cluster's network. Only the line says how kit logs in.
             context.reporter.report(Warned(text=text, hint=REMOVE))
 
@@ -137,7 +137,13 @@ def left_behind(context: Context) -> tuple[str, ...]:
     addresses = {address for host in hosts for address in (host.address, host.internal) if address}
     left = leavers(record, context.inventory.names, addresses)
     for node in left:
-        text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, so kit down leaves its node"
-        text += " and its files there, unless the file has it by another name"
+        keeps = "its node and its files" if _own_node(record) else "its files"
+        text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, so kit down leaves {keeps}"
+        text += " there, unless the file has it by another name"
         context.reporter.report(Warned(text=text, hint=REMOVE))
     return tuple(node.name for node in left)
+
+
+def _own_node(record: ClusterRecord) -> bool:
+    """Return whether hosts run their nodes until somebody removes them. Swarm ends those of hosts that leave it."""
+    return record.settings.get("orchestrator") != "swarm"
