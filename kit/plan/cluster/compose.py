@@ -131,7 +131,8 @@ def _files(site: Site, compose: stack.ComposeFile, node: Node) -> Iterable[File]
 def _head_files(site: Site) -> Iterable[File]:
     keys = site.keys
     yield record_file(site.text)
+    # The public half first, as of a host key: a deploy that is cut between both leaves no older half beside a new key.
+    yield File(f"{names.CLIENT_KEY}.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
     if keys.client.private:
         yield File(names.CLIENT_KEY, keys.client.private, PRIVATE, "the head's key")
-    yield File(f"{names.CLIENT_KEY}.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
     yield from launch_files(site.spec, site.record, keys, client_key=ssh.CLIENT_KEY)

@@ -245,8 +245,12 @@ def test_the_client_key_was_lost() -> None:
     nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
     plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, ClusterKeys(client=key("another"), hosts=made.hosts))
-    assert written(plan, "gpu1") == ["ssh/authorized_keys", "ssh/id_ed25519", "ssh/id_ed25519.pub"]
+    assert written(plan, "gpu1") == ["ssh/authorized_keys", "ssh/id_ed25519.pub", "ssh/id_ed25519"]
     assert written(plan, "gpu2") == ["ssh/authorized_keys"]
+    # Wherever the deploy is cut: the old public half beside the new private one would look like a pair.
+    for count, _ in enumerate(steps(plan, "gpu1")):
+        cut = after_steps(seen[0], steps(plan, "gpu1")[:count])
+        assert compose.held_keys([cut, seen[1]]).client is None
     # sshd reads authorized_keys at each login.
     assert "ComposeUp" not in kinds(plan, "gpu1") + kinds(plan, "gpu2")
 
