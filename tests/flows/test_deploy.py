@@ -448,6 +448,11 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     assert fleet.changes == {}
     assert deploy(fleet.context(reporter, env={"A": "1"}), dry_run=True).plan.rounds
     assert fleet.changes == {}
+    # It prints the plan, and says that the deploy refuses it.
+    (warned,) = reporter.warnings
+    assert (warned.text, warned.hint) == (f"{runs}, and this deploy would end them", caught.value.hint)
+    assert not deploy(fleet.context(reporter), dry_run=True).plan.rounds
+    assert reporter.warnings == [warned]
     assert deploy(fleet.context(reporter, env={"A": "1"}), force=True).changed
     assert any("up mpihead" in changes for changes in fleet.changes.values())
 

@@ -142,6 +142,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _spare_runs(context, plan, observed)
         lines.spare_line(observed)
     elif dry_run:
+        _warn_of_runs(context, plan, observed)
         for old in (old for old in lines.left_lines(observed) if old.waiting):
             text = f"{lines.line(old)}; kit deploy --force moves the line to {observed[0].host.name}"
             context.reporter.report(Warned(text=text, hint="see the line: kit queue"))
@@ -150,9 +151,21 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
 
 def _spare_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
     """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run."""
-    living = {run for facts in observed for run in facts.living}
-    if living and _ends_nodes(list(plan.steps()), plan.cluster, observed):
+    if living := _ended_runs(plan, observed):
         raise _ends(context, living, observed, "nothing was changed")
+
+
+def _warn_of_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
+    """Warn, in a dry run, of active runs that the plan would end."""
+    if living := _ended_runs(plan, observed):
+        text, hint = _ends_text(context, living, observed)
+        context.reporter.report(Warned(text=text, hint=hint))
+
+
+def _ended_runs(plan: Plan, observed: Sequence[HostFacts]) -> set[str]:
+    """Return the active runs if the plan recreates or ends a node."""
+    living = {run for facts in observed for run in facts.living}
+    return living if living and _ends_nodes(list(plan.steps()), plan.cluster, observed) else set()
 
 
 def _spare_new_runs(context: Context, observed: Sequence[HostFacts]) -> None:
@@ -183,14 +196,17 @@ def _heads(observed: Sequence[HostFacts]) -> list[Host]:
 
 
 def _ends(context: Context, living: Iterable[str], observed: Sequence[HostFacts], changed: str) -> NotReadyError:
-    from kit.flows.run.listing import with_owners  # noqa: PLC0415  (only for this error)
+    text, hint = _ends_text(context, living, observed)
+    return NotReadyError(f"{text}; {changed}", hint=hint)
+
+
+def _ends_text(context: Context, living: Iterable[str], observed: Sequence[HostFacts]) -> tuple[str, str]:
+    """Return which active runs a deploy would end, and what to do."""
+    from kit.flows.run.listing import with_owners  # noqa: PLC0415  (only where a run is active)
 
     runs = with_owners(context, living, _heads(observed))
     ends = ", and this deploy would end it" if len(runs) == 1 else ", and this deploy would end them"
-    return NotReadyError(
-        f"{active(runs)}{ends}; {changed}",
-        hint="wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force",
-    )
+    return f"{active(runs)}{ends}", "wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force"
 
 
 def _deployed_image(observed: Sequence[HostFacts]) -> str:
