@@ -318,6 +318,15 @@ def test_the_way_back_with_another_head(fleet: Fleet, reporter: Remembering, con
     assert deploy(back).plan.empty
 
 
+def test_the_way_back_without_the_head_says_what_is_lost_with_it(
+    fleet: Fleet, reporter: Remembering, context: Deployed
+) -> None:
+    deploy(context())
+    deploy(fleet.context(reporter, names=["gpu2", "gpu3"]), dry_run=True)
+    (warned,) = reporter.warnings
+    assert warned.text.startswith("gpu[2-3] have nodes of the cluster, and no host has its record, so the earlier head")
+
+
 @pytest.mark.parametrize(("first", "second"), [("compose", "swarm"), ("swarm", "compose"), ("swarm", "swarm")])
 def test_what_a_host_that_leaves_keeps(
     fleet: Fleet, reporter: Remembering, context: Deployed, first: str, second: str
