@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from kit.errors import Interrupted, KitError, NotReadyError, SlowError, UnreachableError
+from kit.errors import Interrupted, KitError, SlowError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.cluster import lines
 from kit.flows.cluster.drift import differences
@@ -21,21 +21,13 @@ from kit.model.values import replace
 from kit.plan.cluster import drift, versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
-from kit.plan.cluster.record import from_text
+from kit.plan.cluster.record import deployed_record, record_of
 from kit.remote.cluster import audit
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
 
 # Of the audit: the last deploy is among them, unless many runs were removed since.
 _MOST_ENTRIES = 100
-
-
-def record_of(facts: HostFacts) -> ClusterRecord | None:
-    """Return a head's record. Return None without one, if another version of kit wrote it, or if it is broken."""
-    try:
-        return from_text(facts.record) if facts.record else None
-    except NotReadyError:
-        return None
 
 
 def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[HostChange, ...]:
@@ -75,8 +67,7 @@ def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
 
 def warn_of_newer_kit(context: Context, observed: Sequence[HostFacts]) -> None:
     """Warn if a newer kit deployed this cluster: another member of the team has installed it."""
-    head = next((facts for facts in observed if facts.record is not None), None)
-    record = record_of(head) if head is not None else None
+    record = deployed_record(observed)
     if record is not None and (text := versions.step_back(record.version)):
         context.reporter.report(Warned(text=text, hint="update kit on this machine"))
 
@@ -91,7 +82,7 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
         lines.warn_of_lost_head(context, observed)
     elif record := record_of(head):
         left = leavers(record, context.inventory.names, {node.address for node in nodes})
-        if context.spec.orchestrator == "compose":
+        if _own_node(record):
             _warn_of(context, left, one=", and still runs its node", several=", and still run their nodes")
         else:
             _warn_of(context, left, one=", and keeps its files", several=", and keep their files")
@@ -158,10 +149,18 @@ def left_behind(context: Context) -> tuple[str, ...]:
     hosts = context.inventory.hosts
     addresses = {address for host in hosts for address in (host.address, host.internal) if address}
     left = leavers(record, context.inventory.names, addresses)
+    own, their = "its node and its files", "their nodes and their files"
+    if not _own_node(record):
+        own, their = "its files", "their files"
     _warn_of(
         context,
         left,
-        one=", so kit down leaves its node and its files there, unless the file has it by another name",
-        several=", so kit down leaves their nodes and their files there, unless the file has them by other names",
+        one=f", so kit down leaves {own} there, unless the file has it by another name",
+        several=f", so kit down leaves {their} there, unless the file has them by other names",
     )
     return tuple(node.name for node in left)
+
+
+def _own_node(record: ClusterRecord) -> bool:
+    """Return whether hosts run their nodes until somebody removes them. Swarm ends those of hosts that leave it."""
+    return record.settings.get("orchestrator") != "swarm"
