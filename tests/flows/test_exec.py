@@ -6,6 +6,7 @@ import _thread
 import os
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -69,6 +70,21 @@ def test_output_is_passed_on_and_not_kept(deployed: Fleet, reporter: Remembering
     assert [(g.hosts, g.exit_code, g.output) for g in again.groups[:2]] == [
         (("gpu1", "gpu2"), 0, "a\n"), (("gpu3",), 9, ""),
     ]  # fmt: skip
+
+
+def test_output_that_is_kept_does_not_fill_the_memory(
+    deployed: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all hosts together. A command that goes on printing is ended, as nobody reads it any more."""
+    monkeypatch.setattr(exec_flow, "Collected", partial(exec_flow.Collected, 10))
+    deployed["gpu1"].answers["x"] = Completed(code=0, stdout=b"123456789", stderr=b"")
+    deployed["gpu2"].answers["x"] = Completed(code=0, stdout=b"", stderr=b"")
+    assert exec_hosts(deployed.context(reporter), "gpu[1-2]", ["x"]).exit_code == 0
+    deployed["gpu1"].answers["x"] = Completed(code=0, stdout=b"123456789ab", stderr=b"")
+    result = exec_hosts(deployed.context(reporter), "gpu[1-2]", ["x"])
+    assert [(group.hosts, group.failed) for group in result.groups] == [(("gpu2",), False), (("gpu1",), True)]
+    assert "leave out --json" in result.groups[1].output
+    assert dict(deployed.changes) == {"gpu1": ["end exec"]}
 
 
 def press_when_begun(fleet: Fleet, names: Sequence[str]) -> None:
