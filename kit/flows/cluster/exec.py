@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import Protocol
 
 from kit.config.selection import select_host, select_hosts
-from kit.errors import AnswerError, Interrupted, KitError, NotReadyError
+from kit.errors import AnswerError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Stream
 from kit.flows.context import Context
 from kit.model import names
@@ -170,6 +170,10 @@ class _Work:
             # Nobody reads its output any more, and a command does not always notice that.
             with suppress(KitError):
                 self._end_on(host)
+            raise
+        except UnreachableError as error:
+            if host.name in self._running:
+                error.hint = f"the command may still run there. When the host answers: kit exec {host.name} -- ps aux"
             raise
         finally:
             turn.end()
