@@ -82,6 +82,10 @@ def _args(walk: Walk, verb: Verb) -> SimpleNamespace:
 
 def _take_operands(args: SimpleNamespace, walk: Walk, verb: Verb) -> None:
     for place, operand in enumerate(verb.operands):
+        words = walk.operands[place:] if operand.many else walk.operands[place : place + 1]
+        if "" in words:
+            # A variable that is not set, as in kit exec "$HOST". It must not mean all hosts, or the latest run.
+            raise InputError(f"{operand.name}: the value is empty", hint=walk.usage)
         if operand.many:
             setattr(args, operand.name, tuple(walk.operands[place:]))
             continue

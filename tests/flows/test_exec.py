@@ -6,10 +6,11 @@ import _thread
 import os
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
-from kit.errors import Interrupted
+from kit.errors import Interrupted, UnreachableError
 from kit.events import Event, Note, Stream
 from kit.flows.cluster import exec as exec_flow
 from kit.flows.cluster.deploy import deploy
@@ -69,6 +70,39 @@ def test_output_is_passed_on_and_not_kept(deployed: Fleet, reporter: Remembering
     assert [(g.hosts, g.exit_code, g.output) for g in again.groups[:2]] == [
         (("gpu1", "gpu2"), 0, "a\n"), (("gpu3",), 9, ""),
     ]  # fmt: skip
+
+
+def test_output_that_is_kept_does_not_fill_the_memory(
+    deployed: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all hosts together. A command that goes on printing is ended, as nobody reads it any more."""
+    monkeypatch.setattr(exec_flow, "Collected", partial(exec_flow.Collected, 10))
+    deployed["gpu1"].answers["x"] = Completed(code=0, stdout=b"123456789", stderr=b"")
+    deployed["gpu2"].answers["x"] = Completed(code=0, stdout=b"", stderr=b"")
+    assert exec_hosts(deployed.context(reporter), "gpu[1-2]", ["x"]).exit_code == 0
+    deployed["gpu1"].answers["x"] = Completed(code=0, stdout=b"123456789ab", stderr=b"")
+    result = exec_hosts(deployed.context(reporter), "gpu[1-2]", ["x"])
+    assert [(group.hosts, group.failed) for group in result.groups] == [(("gpu2",), False), (("gpu1",), True)]
+    assert "leave out --json" in result.groups[1].output
+    assert dict(deployed.changes) == {"gpu1": ["end exec"]}
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_connection_that_breaks_may_leave_the_command(
+    deployed: Fleet, reporter: Remembering, *, begins: bool
+) -> None:
+    class Broken(FakeTransport):
+        def stream(self, argv: Sequence[str], live: Live) -> int:
+            assert live.begin is not None
+            if begins:
+                live.begin()
+            raise UnreachableError("the connection broke", hint="run the same again")
+
+    context = replace(deployed.context(reporter), connect=lambda host: Broken(deployed[host.name]))
+    with pytest.raises(UnreachableError) as caught:
+        exec_hosts(context, "gpu2", ["train"])
+    hint = "the command may still run there. When the host answers: kit exec gpu2 -- ps aux"
+    assert caught.value.hint == (hint if begins else "run the same again")
 
 
 def press_when_begun(fleet: Fleet, names: Sequence[str]) -> None:

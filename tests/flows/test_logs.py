@@ -16,7 +16,7 @@ from kit.flows.cluster import logs as flow
 from kit.model.host import Host
 from kit.model.values import replace
 from kit.remote.ssh import retry
-from kit.remote.ssh.transport import Live
+from kit.remote.ssh.transport import Lasting, Live
 from tests.fakes.loopback import Loopback
 from tests.fakes.reporter import Remembering
 
@@ -81,6 +81,7 @@ class Following:
         self._login.release()
         assert live.begin
         assert live.begin()
+        assert live.stdin is Lasting
         self._together.wait(60)
         return 0
 

@@ -12,8 +12,8 @@ from kit.events import Stream
 
 # At a terminal, kit waits this long for the end of a command that prints, to print equal output once.
 PATIENCE_S = 2.0
-# With more output than this, it does not wait.
-MOST_HELD = 1 << 24
+# With more output than this, it does not wait; and with this much, not even with `fold`.
+MOST_HELD, MOST_FOLDED = 1 << 24, 1 << 28
 # A longer line is printed in parts.
 LONGEST_LINE = 1 << 16
 _TICK_S = 0.2
@@ -25,8 +25,8 @@ class HostsOutput:
     """Gets the output of all hosts, from many threads.
 
     One host's output is passed on byte for byte. That of several is printed line by line, as `host: line`. With `fold`,
-    or for a short command at a terminal, it is kept until the end: `held` then has it, and the caller prints equal
-    output once.
+    or for a short command at a terminal, it is kept until the end, unless it is too much: `held` then has it, and the
+    caller prints equal output once.
     """
 
     def __init__(self, terminal: Terminal, *, fold: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
@@ -88,10 +88,11 @@ class HostsOutput:
     def look(self) -> None:
         """Print what was kept if the command of a host prints for too long, or prints too much."""
         with self._lock:
-            if self._manner != "fold" or self._fold:
+            if self._manner != "fold":
                 return
             late = self._clock() - PATIENCE_S
-            if self._size <= MOST_HELD and not any(first < late for first in self._first.values()):
+            long = not self._fold and any(first < late for first in self._first.values())
+            if self._size <= (MOST_FOLDED if self._fold else MOST_HELD) and not long:
                 return
             self._print_held()
 

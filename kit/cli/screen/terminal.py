@@ -205,7 +205,8 @@ class Terminal:
         """Return the descriptor of standard input, or None if it is closed. A read of it waits for input."""
         descriptor = _descriptor(self.inp)
         if descriptor is not None:
-            _let_wait(descriptor)
+            with suppress(OSError):
+                _let_wait(descriptor)
         return descriptor
 
     @property

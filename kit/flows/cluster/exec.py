@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import Protocol
 
 from kit.config.selection import select_host, select_hosts
-from kit.errors import Interrupted, KitError, NotReadyError
+from kit.errors import AnswerError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import Note, Stream
 from kit.flows.context import Context
 from kit.model import names
@@ -25,7 +25,7 @@ from kit.remote.ssh.logins import Logins, Turn
 from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
 from kit.remote.ssh.refusals import starting
 from kit.remote.ssh.stream import run_in_terminal
-from kit.remote.ssh.transport import Completed, Live, Reader, as_root
+from kit.remote.ssh.transport import MOST_OUTPUT, Completed, Live, Reader, as_root
 
 # After the end of the command, its last output may still be on its way.
 LAST_OUTPUT_S = 3.0
@@ -45,15 +45,24 @@ class Output(Protocol):
 
 
 class Collected:
-    """Output that is kept until the end."""
+    """Output that is kept until the end. `write` raises AnswerError beyond `most` bytes of all hosts together."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_OUTPUT) -> None:
         self.texts: dict[tuple[str, Stream], bytearray] = {}
+        self._left = most
+        self._lock = threading.Lock()
 
     def begin(self, hosts: Sequence[str]) -> None:
         self.texts = {(host, stream): bytearray() for host in hosts for stream in STREAMS}
 
     def write(self, host: str, stream: Stream, data: bytes) -> None:
+        with self._lock:
+            if len(data) > self._left:
+                raise AnswerError(
+                    f"kit ended the command: it keeps at most {MOST_OUTPUT >> 20} MiB of all hosts for JSON",
+                    hint="leave out --json, or write to a file on the hosts and copy that: kit cp",
+                )
+            self._left -= len(data)
         self.texts[host, stream] += data
 
     def end(self, host: str) -> None:
@@ -157,6 +166,15 @@ class _Work:
                 raise Interrupted("interrupted before the command began", host=host.name)
             with closing(self._context.connect(host)) as transport:
                 return stream_in_node(transport, container, self._command, live, mark=self._mark, answered=check_node)
+        except AnswerError:
+            # Nobody reads its output any more, and a command does not always notice that.
+            with suppress(KitError):
+                self._end_on(host)
+            raise
+        except UnreachableError as error:
+            if host.name in self._running:
+                error.hint = f"the command may still run there. When the host answers: kit exec {host.name} -- ps aux"
+            raise
         finally:
             turn.end()
             # After Ctrl-C or a broken connection, too: the last line may be what the command waited with.

@@ -17,7 +17,7 @@ from kit.remote.engine.live import Held
 from kit.remote.scripts import node_logs
 from kit.remote.ssh import fanout
 from kit.remote.ssh.logins import Logins
-from kit.remote.ssh.transport import Live, LiveTransport
+from kit.remote.ssh.transport import Lasting, Live, LiveTransport
 
 # A longer line comes in pieces: nothing that a host prints may fill kit's memory.
 MOST_LINE = 1 << 20
@@ -38,7 +38,7 @@ def logs(context: Context, hosts: str | None, *, tail: int | None, since_s: floa
         options += ["--since", f"{since_s:.0f}s"] if since_s is not None else []
         options += ["--follow"] if live else []
         commands[one.name] = node_logs(container, *options)
-    work = _Work(context, commands, several=len(chosen) > 1)
+    work = _Work(context, commands, several=len(chosen) > 1, follow=live)
     try:
         # A log that is followed does not end, so all hosts have a thread.
         outcome = fanout.each(chosen, work, width=len(chosen))
@@ -55,8 +55,10 @@ def logs(context: Context, hosts: str | None, *, tail: int | None, since_s: floa
 class _Work:
     """The command on each host."""
 
-    def __init__(self, context: Context, commands: Mapping[str, Sequence[str]], *, several: bool) -> None:
+    def __init__(self, context: Context, commands: Mapping[str, Sequence[str]], *, several: bool, follow: bool) -> None:
         self._context, self._commands, self._several = context, commands, several
+        # A log that is followed ends with its input: a quiet one would not notice that nobody reads it any more.
+        self._stdin = Lasting if follow else None
         self._logins = Logins()
         self._transports: list[LiveTransport] = []
         self._over = threading.Event()
@@ -83,7 +85,7 @@ class _Work:
             with turn, closing(self._context.connect(host)) as transport:
                 self._transports.append(transport)
                 held = Held(Live(out=out.add, err=err.add))
-                live = Live(out=held.sink("out"), err=held.sink("err"), begin=begin)
+                live = Live(out=held.sink("out"), err=held.sink("err"), stdin=self._stdin, begin=begin)
                 code = transport.stream(self._commands[host.name], live)
                 check_node(held.held(code))
                 held.release()

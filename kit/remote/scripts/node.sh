@@ -35,7 +35,17 @@ done
 # and a container that is missing is almost the only one.
 if [ "$verb" = logs ]; then
   docker container inspect --format . "$node" >/dev/null || exit
-  exec docker logs "$@" 2>&1
+  case " $* " in *" --follow "*) ;; *) exec docker logs "$@" 2>&1 ;; esac
+  # Ends with standard input. A quiet log would not notice that nobody reads it any more.
+  exec 3<&0
+  docker logs "$@" </dev/null 2>&1 3<&- &
+  log=$!
+  (cat >/dev/null; kill "$log") <&3 3<&- >/dev/null 2>&1 &
+  input=$!
+  wait "$log"
+  code=$?
+  kill "$input" 2>/dev/null
+  exit "$code"
 fi
 if [ -z "${end_exec_program:-}" ]; then exec docker "$verb" "$@"; fi
 # A terminal: if it goes, the command must not stay. Docker's client ends then, but the command does not notice.

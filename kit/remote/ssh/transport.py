@@ -72,6 +72,20 @@ class Reader(Protocol):
         """End a read that waits."""
 
 
+class Lasting:
+    """An input without bytes that lasts until `close`, for a command that ends with its input."""
+
+    def __init__(self) -> None:
+        self._closed = Event()
+
+    def read(self, most: int) -> bytes:  # noqa: ARG002  (it has no bytes)
+        self._closed.wait()
+        return b""
+
+    def close(self) -> None:
+        self._closed.set()
+
+
 class Live(Struct, frozen=True, kw_only=True):
     """What a live command is connected to.
 

@@ -19,7 +19,7 @@ from kit.model.values import replace
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.openssh import FORWARDING, LOOPBACK, forward_argv
 from kit.remote.ssh.private import make_folder
-from kit.remote.ssh.transport import Live
+from kit.remote.ssh.transport import Lasting, Live
 
 # OpenSSH's words for a connection that the far side did not make.
 _REFUSED = re.compile(r"channel [0-9]+: open failed: (?P<why>.*)")
@@ -56,7 +56,7 @@ class Tunnel:
         self._folder = make_folder()
         self._login = replace(login, socket=f"{self._folder}/s")
         self._transport = OpenSshTransport(host, self._login, options=FORWARDING)
-        self._stdin = _Lasting()
+        self._stdin = Lasting()
         self._stop = threading.Event()
         self._changed = threading.Condition()
         self._begun = False
@@ -173,20 +173,6 @@ class Tunnel:
             error.host = error.host or self._host.name
         if error is not None:
             raise error
-
-
-class _Lasting:
-    """An input without bytes that lasts until `close`."""
-
-    def __init__(self) -> None:
-        self._closed = threading.Event()
-
-    def read(self, most: int) -> bytes:  # noqa: ARG002  (it has no bytes)
-        self._closed.wait()
-        return b""
-
-    def close(self) -> None:
-        self._closed.set()
 
 
 class _Lines:

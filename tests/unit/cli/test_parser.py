@@ -198,6 +198,13 @@ def test_wrong_words_say_what_to_write(line: str, wrong: str, write: str) -> Non
     assert write in caught.value.hint
 
 
+@pytest.mark.parametrize("line", ["exec '' -- rm -r x", "stop ''", "ssh ''", "runs rm ''", "pull r1 ''", "cp '' x"])
+def test_an_empty_word_is_not_the_default(line: str) -> None:
+    """As kit exec "$HOST" where HOST is not set: neither all hosts, nor the latest run."""
+    with pytest.raises(InputError, match=r": the value is empty$"):
+        parse(shlex.split(line))
+
+
 @pytest.mark.parametrize(
     "line",
     ["", "--help", "-h", "help", "run --help", "run --np 3 -h", "help run", "image --help", "lab -h", "--help ps"],

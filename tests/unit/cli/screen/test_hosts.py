@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from kit.cli.screen import hosts
 from kit.cli.screen.hosts import LONGEST_LINE, MOST_HELD, PATIENCE_S, HostsOutput
 from kit.cli.screen.terminal import Terminal
 
@@ -121,6 +122,16 @@ def test_fold_waits_as_long_as_it_takes_and_folds_one_host_too() -> None:
     screen.hosts.look()
     screen.hosts.end("gpu1")
     assert (screen.hosts.folds, screen.out, screen.hosts.held("gpu1", "stdout")) == (True, b"", b"x")
+
+
+def test_fold_keeps_no_more_than_fits_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "MOST_FOLDED", 4)
+    screen = Screen(fold=True)
+    screen.hosts.begin(["gpu1", "gpu2"])
+    screen.hosts.write("gpu1", "stdout", b"xxx\n")
+    assert (screen.hosts.folds, screen.out) == (True, b"")
+    screen.hosts.write("gpu2", "stdout", b"y\n")
+    assert (screen.hosts.folds, screen.out) == (False, b"gpu1: xxx\ngpu2: y\n")
 
 
 def test_after_ctrl_c_what_was_kept_is_printed() -> None:

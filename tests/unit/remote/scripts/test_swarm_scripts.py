@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,6 +88,37 @@ def test_the_log_of_a_node_is_on_stdout_and_dockers_own_error_on_stderr(bare: Pa
     gone = run(bare, node_logs("kit-lab-mpihead"))
     assert (gone.returncode, gone.stdout) == (1, "")
     assert gone.stderr == "Error response from daemon: No such container: kit-lab-mpihead\n"
+
+
+def following(bare: Path) -> subprocess.Popen[bytes]:
+    """kit logs -f of a node, with an input that lasts."""
+    argv = [str(bare / "sh"), *node_logs("kit-lab-mpihead", "--follow")[1:]]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PATH": str(bare)})
+
+
+def test_a_log_that_is_followed_ends_with_its_input(bare: Path) -> None:
+    """A quiet log does not notice that nobody reads it any more."""
+    docker(bare, f"case $1 in logs) echo $$; exec {shutil.which('sleep')} 1000 ;; esac")
+    process = following(bare)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    client = int(process.stdout.readline())
+    process.stdin.close()
+    try:
+        process.wait(60)
+        assert not Path(f"/proc/{client}").exists()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(client, signal.SIGKILL)
+        process.stdout.close()
+
+
+def test_a_log_that_is_followed_ends_with_its_node(bare: Path) -> None:
+    docker(bare, "case $1 in logs) echo last; exit 3 ;; esac")
+    process = following(bare)
+    assert process.stdout is not None
+    assert (process.stdout.read(), process.wait(60)) == (b"last\n", 3)
+    process.communicate()
 
 
 def test_a_command_in_swarms_node_gains_no_privileges(bare: Path, tmp_path: Path) -> None:
