@@ -2,6 +2,7 @@
 
     KitError                1   something failed; message, hint, and the host where it happened
     ├── InputError          2   a flag, the hosts file or kit.yaml: file, line, what is wrong, what to write
+    │   └── ArrayMeant          the id of an array, where one run is wanted
     ├── UnreachableError    3   a host or this machine's engine cannot be reached, or a host is not the expected one
     │   └── LoginRefusedError   the host answers, and refuses this login
     ├── StepError           4   a host was reached, and a step failed on it
@@ -69,6 +70,18 @@ class InputErrors(InputError):
         first = problems[0]
         super().__init__(first.message, hint=first.hint, file=first.file, line=first.line)
         self.problems = tuple(problems)
+
+
+class ArrayMeant(InputError):
+    """A word means an array, where one run is wanted. `array` is its id, `runs` are those of it that are known."""
+
+    def __init__(self, array: str, runs: Sequence[str]) -> None:
+        super().__init__(
+            f"{array} is an array of several runs, and one run is wanted here",
+            hint=f"name a run of it: {', '.join(runs[:3]) or 'kit runs'}",
+        )
+        self.array = array
+        self.runs = tuple(runs)
 
 
 class UnreachableError(KitError):

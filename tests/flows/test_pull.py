@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from kit.cli.text.results import pull_notes, pulled
-from kit.errors import InputError, NotReadyError, StepError, UnreachableError
+from kit.errors import ArrayMeant, InputError, NotReadyError, StepError, UnreachableError
 from kit.events import HostStep, Note
 from kit.flows.context import Context
 from kit.flows.run import pull as flow
 from kit.flows.run.folders import remove_runs
-from kit.flows.run.listing import ArrayMeant
 from kit.flows.run.pull import pull
 from kit.model.host import Host
 from kit.model.results import Clock

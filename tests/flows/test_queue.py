@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kit.cli.text.run import array_ended, stopped
-from kit.errors import InputError, KitError, NotReadyError, StepError
+from kit.errors import ArrayMeant, InputError, KitError, NotReadyError, StepError
 from kit.events import Note, Warned
 from kit.flows.cluster.down import down
 from kit.flows.queue.arrays import wait_for_all
@@ -26,7 +26,7 @@ from kit.flows.queue.line import change, look
 from kit.flows.run.again import repeat
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.folders import remove_runs
-from kit.flows.run.listing import ArrayMeant, listing, stored_run
+from kit.flows.run.listing import listing, stored_run
 from kit.flows.run.pull import pull
 from kit.flows.run.stop import stop, stop_all
 from kit.model.doctor import Area, DoctorResult, Finding, Sight

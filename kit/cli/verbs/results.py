@@ -10,7 +10,7 @@ from kit.cli import candidates
 from kit.cli.verbs.grammar import Operand, Option, Verb
 from kit.cli.verbs.options import CLUSTER, DRY_RUN, FAILED, MUST_YES, WORK
 from kit.cli.verbs.values import age
-from kit.errors import InputError, StepError
+from kit.errors import ArrayMeant, InputError, StepError
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
@@ -43,13 +43,14 @@ def remove(session: Session) -> int:
 def pull(session: Session) -> int:
     from pathlib import Path
 
-    from kit.flows.run.listing import ArrayMeant
-    from kit.flows.run.pull import pull, words_of_each
+    from kit.flows.run.pull import pull
 
     args, context = session.args, session.context()
     try:
         return _brought(session, pull(context, args.what, here=Path(), all_checkpoints=args.all_checkpoints))
     except ArrayMeant as meant:
+        from kit.flows.run.pull import words_of_each
+
         requests = words_of_each(meant.runs, args.what)
     results = (pull(context, words, here=Path(), all_checkpoints=args.all_checkpoints) for words in requests)
     return max([_brought(session, result) for result in results])

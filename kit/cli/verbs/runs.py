@@ -10,7 +10,7 @@ from kit.cli.verbs.grammar import Option, Verb
 from kit.cli.verbs.options import CLUSTER, FAILED, JOB, RANK, RAW, RUN, SINCE, TAG_OUTPUT, TAIL, WORK
 from kit.cli.verbs.outcome import job_ended, show_run
 from kit.cli.verbs.values import span
-from kit.errors import Interrupted, NotReadyError
+from kit.errors import ArrayMeant, Interrupted, NotReadyError
 from kit.model.names import LATEST
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def wait(session: Session) -> int:
     array = ""
     with dialled(context) as door:
         from kit.flows.run.attach import wait
-        from kit.flows.run.listing import ArrayMeant
 
         try:
             record = wait(context, _word(session), door=door)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from kit.errors import Interrupted, KitError, LoginRefusedError, NotReadyError, UnreachableError
+from kit.errors import ArrayMeant, Interrupted, KitError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Note, Reporter, Warned
 from kit.flows.run import follow as following
-from kit.flows.run.listing import ArrayMeant
 from kit.model.answer import OddAnswer, answer_of, convert
 from kit.model.queue import WaitingRun
 from kit.model.run import RUN_ID, RunRecord
@@ -104,7 +103,9 @@ def array_meant(door: Door, answer: Mapping[str, Any]) -> ArrayMeant:
     """Return the error for an array, whose runs each have a log."""
     with answer_of(door.host, "its answer about the line"):
         runs = [*convert(answer.get("living", []), list[str]), *convert(answer.get("members", []), list[str])]
-    return ArrayMeant(str(answer["array"]), runs)
+        array = convert(answer["array"], str)
+        _check_ids([array, *runs])
+    return ArrayMeant(array, runs)
 
 
 def not_meant(door: Door, answer: Mapping[str, Any]) -> NotReadyError:
@@ -134,9 +135,7 @@ def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str, report
         members = convert(answer.get("members", []), list[str])
         living = convert(answer.get("living", []), list[str])
         others = convert(answer.get("others", []), list[str])
-        for name in (*members, *living):
-            if not RUN_ID.fullmatch(name):
-                raise OddAnswer("this is not the id of a run", name)
+        _check_ids([*members, *living])
     if others:
         text = f"runs that wait for it never start: {', '.join(map(one_line, others[:3]))}{' …' if others[3:] else ''}"
         reporter.report(Warned(text=text, hint="see who waits for what: kit queue"))
@@ -155,6 +154,13 @@ def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str, report
     # An older launcher does not name the run.
     records = tuple(replace(record, id=name) for name in members or [run.id])
     return Removed(records=records, started=tuple(living))
+
+
+def _check_ids(ids: Iterable[str]) -> None:
+    """Raise OddAnswer if one of these is no id of a run or array."""
+    for name in ids:
+        if not RUN_ID.fullmatch(name):
+            raise OddAnswer("this is not the id of a run", name)
 
 
 def waiting_in(door: Door, answer: Mapping[str, Any]) -> WaitingRun:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kit.errors import InputError, KitError, NotReadyError, StepError
+from kit.errors import ArrayMeant, InputError, KitError, NotReadyError, StepError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.model import names
@@ -18,7 +18,7 @@ from kit.model.names import LATEST
 from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import RUN_ID, RunRecord, ShownRun
-from kit.model.text import one_line, plural
+from kit.model.text import plural
 from kit.plan.queue import answers
 from kit.plan.run.code_record import diff_fields, diff_of
 from kit.plan.run.owners import named
@@ -28,18 +28,6 @@ from kit.remote.ssh.transport import Transport
 
 # A run, and the fields of its record.json.
 StoredRun = tuple[RunRecord, Mapping[str, Any]]
-
-
-class ArrayMeant(InputError):
-    """A word means an array, where one run is wanted. `array` is its id, `runs` are those of it that the head knows."""
-
-    def __init__(self, array: str, runs: Sequence[str]) -> None:
-        # They can come from records, which ranks can write.
-        self.array, self.runs = array, tuple(runs)
-        super().__init__(
-            f"{one_line(array)} is an array of several runs, and one run is wanted here",
-            hint=f"name a run of it: {', '.join(map(one_line, runs[:3])) or 'kit runs'}",
-        )
 
 
 def listing(context: Context) -> RunsResult:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from kit.errors import KitError
+from kit.errors import ArrayMeant, KitError
 from kit.events import Note, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.bring import bring, kept_apart
 from kit.flows.run.checkpoints import Brought, RunHosts, bring_checkpoints, folder_of, hosts_of
-from kit.flows.run.listing import ArrayMeant, no_such_run, started
+from kit.flows.run.listing import no_such_run, started
 from kit.model.failures import alike
 from kit.model.host import Host
 from kit.model.results import Listing, Pulled, PullResult, RunStart

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
+from kit.errors import ArrayMeant
 from kit.events import Silent
 from kit.flows.context import Context
 from kit.flows.run.answers import outcome, run_of, runs_of
 from kit.flows.run.attach import open_door, wait
 from kit.flows.run.follow import Follower, Manner
-from kit.flows.run.listing import ArrayMeant, listing, unknown_run
+from kit.flows.run.listing import listing, unknown_run
 from kit.model.run import RunRecord
 from kit.plan.run import owners
 from kit.remote.machine.operator import operator
