@@ -107,6 +107,12 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("ssh_port: 0x21", 1, "ssh_port: '0x21' is not a whole number", "ssh_port: 33"),
         ("slots: many", 1, "slots: 'many' is not auto or a whole number from 1 to 4096", "slots: 8"),
         ("slots: 010", 1, "slots: '010' has a leading zero", "write 10"),
+        (
+            "env:\n  A: b\n  XLA_FLAGS: >\n    --xla_a\n    --xla_b\n",
+            3,
+            "env.XLA_FLAGS: '--xla_a --xla_b\\n' has a line break",
+            "with >- in place of > or |; or pass it to each run: kit run -x XLA_FLAGS=VALUE",
+        ),
         ("cpus: 010", 1, "cpus: '010' has a leading zero", "write 10"),
         ("runs: {ttl_days: 010}", 1, "runs.ttl_days: '010' has a leading zero", "write 10"),
         ("name: no", 1, "name: YAML reads 'no' as false, which is not text", 'name: "no"'),
