@@ -12,6 +12,7 @@ import kit
 from kit.errors import HostsFailed, InputError, KitError, StepError
 from kit.events import Warned
 from kit.flows.context import Context
+from kit.model.failures import alike
 from kit.model.metrics import Address, Exported, Family
 from kit.plan.metrics import families
 from kit.remote.machine.ports import holder, listens_on, refusal
@@ -110,8 +111,9 @@ def _watched(context: Context, *, every: float) -> Iterator[Callable[[], tuple[F
         errors = [one.error for one in seen if one.error is not None]
         if len(errors) == len(seen):
             raise _all_failed(errors)
-        for error in errors:
-            context.reporter.report(Warned(text=f"{error}; its kit_host_up is 0", hint=error.hint))
+        for failure in alike(errors):
+            whose = "its" if len(failure.hosts) == 1 else "their"
+            context.reporter.report(Warned(text=f"{failure}; {whose} kit_host_up is 0", hint=failure.hint))
         yield lambda: families(watchers.now(), cluster=context.spec.name, version=kit.__version__, every=every)
 
 

@@ -20,6 +20,7 @@ from kit.cli.screen.hosts import HostsOutput
 from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
 from kit.config.validate import spec_from
+from kit.errors import UnreachableError
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
 from kit.flows.image.push import PushResult
@@ -674,6 +675,13 @@ def test_down_shows_what_it_keeps(flows: Flows, capsys: pytest.CaptureFixture[st
     err = capsys.readouterr().err
     assert "kit down keeps the results of 1 run (3 B):\nRUN                   HOSTS  OUTPUT  LOG\n" in err
     assert flows.calls["spare_runs"][0][1:] == ((), [])
+
+
+def test_down_warns_once_of_hosts_that_are_down(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    away = {name: UnreachableError("no SSH connection", host=name) for name in ("gpu2", "gpu3")}
+    flows.answers["survey"] = Survey(folders={}, failures=away)
+    assert main(["down", "--dry-run"], environ={}) == 0
+    assert capsys.readouterr().err.count("warning:") == 1
 
 
 @pytest.mark.parametrize(("flag", "flow"), [("--yes", "down"), ("--dry-run", "plan_down")])

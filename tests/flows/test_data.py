@@ -35,7 +35,9 @@ from kit.flows.data.stage import preview, stage
 from kit.flows.data.verify import verify
 from kit.model.datasets import StageResult
 from kit.model.results import RunFolder
+from kit.model.staging import StagerAnswer
 from kit.model.values import replace
+from kit.remote.data.order import Order
 from kit.remote.results import far
 from kit.remote.scripts import script
 from tests.fakes.reporter import Remembering
@@ -289,6 +291,23 @@ def test_a_member_that_answers_oddly_is_left_out(
     assert caught.value.host == "gpu2"
     (order,) = [one for one in hosts.heard() if one["op"] == "stage"]
     assert [member["host"] for member in order["request"]["members"]] == ["gpu1"]
+
+
+def test_the_time_to_join_is_the_same_for_all_hosts(
+    hosts: StagingHosts, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since: dict[str, float | None] = {}
+    answer = Order.answer
+
+    def noted(order: Order, patience_s: float, **more: float | None) -> StagerAnswer:
+        since[order.host.name] = more.get("since")
+        return answer(order, patience_s, **more)
+
+    monkeypatch.setattr(Order, "answer", noted)
+    hosts.says({"stage": WHOLE})
+    stage(context, [])
+    assert since["gpu1"] is not None
+    assert since["gpu1"] == since["gpu2"]
 
 
 def test_a_host_that_lacks_the_folder_of_the_source_is_the_cause(

@@ -11,7 +11,7 @@ import pytest
 from kit.cli.text import cluster as cluster_text
 from kit.cli.text import ps as text
 from kit.errors import HostsFailed, KitError, NotReadyError, SlowError, StepError, UnreachableError
-from kit.events import HostDone, Note, Phase
+from kit.events import HostDone, Note, Phase, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down, plan_down
 from kit.flows.cluster.ps import ps
@@ -105,6 +105,24 @@ def test_faults_of_several_hosts_are_reported_together(fleet: Fleet, reporter: R
     assert [failure.host for failure in caught.value.failures] == ["gpu2", "gpu4"]
     assert "nothing was changed" in caught.value.message
     assert fleet.changes == {}
+
+
+def test_a_new_port_that_another_program_has(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet.forget_changes()
+    with pytest.raises(HostsFailed) as caught:
+        deploy(fleet.context(reporter, ssh_port=22))
+    assert {failure.message for failure in caught.value.failures} == {"port 22 is taken (0.0.0.0:22)"}
+    assert fleet.changes == {}
+    # A free one. A deploy that ended before the head had its record has left nodes on the new port.
+    fleet["gpu3"].faults.add("compose fails")
+    with pytest.raises(StepError):
+        deploy(fleet.context(reporter, ssh_port=44))
+    fleet["gpu3"].faults.clear()
+    record = fleet["gpu1"].files["/opt/kit/lab/cluster.json"]
+    fleet["gpu1"].files["/opt/kit/lab/cluster.json"] = (record[0].replace(b": 44", b": 33"), *record[1:])
+    deploy(fleet.context(reporter, ssh_port=44))
+    assert {container.port for vm in fleet.vms.values() for container in vm.containers} == {44}
 
 
 def test_nobody_waits_for_a_build_to_hear_of_a_fault(
@@ -265,6 +283,14 @@ def test_a_host_that_left_is_reported(fleet: Fleet, reporter: Remembering) -> No
     # Once: the record of the cluster has no gpu3 any more.
     deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"]))
     assert len(reporter.warnings) == 1
+    deploy(fleet.context(reporter, names=["gpu1"]))
+    assert reporter.warnings[1:] == [
+        Warned(
+            text="gpu[2,4] (10.0.0.[2,4]) are no longer in hosts, and still run their nodes",
+            hint="to remove them: write their former lines of the hosts file alone into a file, then: "
+            "kit --hosts FILE down",
+        )
+    ]
 
 
 def test_an_older_kit_warns_before_it_replaces_what_a_newer_one_deployed(
@@ -430,6 +456,11 @@ def test_a_run_that_goes_on_is_spared(fleet: Fleet, reporter: Remembering) -> No
     assert fleet.changes == {}
     assert deploy(fleet.context(reporter, env={"A": "1"}), dry_run=True).plan.rounds
     assert fleet.changes == {}
+    # It prints the plan, and says that the deploy refuses it.
+    (warned,) = reporter.warnings
+    assert (warned.text, warned.hint) == (f"{runs}, and this deploy would end them", caught.value.hint)
+    assert not deploy(fleet.context(reporter), dry_run=True).plan.rounds
+    assert reporter.warnings == [warned]
     assert deploy(fleet.context(reporter, env={"A": "1"}), force=True).changed
     assert any("up mpihead" in changes for changes in fleet.changes.values())
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from kit.errors import Interrupted
-from kit.events import Stream
+from kit.events import Event, Note, Stream
 from kit.flows.cluster import exec as exec_flow
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts, folded
@@ -18,6 +18,7 @@ from kit.model.values import replace
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed, Live
 from tests.fakes.fleet import FakeTransport, Fleet
+from tests.fakes.head import until
 from tests.fakes.reporter import Remembering
 
 
@@ -59,7 +60,7 @@ def test_output_is_passed_on_and_not_kept(deployed: Fleet, reporter: Remembering
         ("gpu1", "stderr", b"e"), ("gpu1", "stdout", b"\xffsame"),
         ("gpu2", "stderr", b"e"), ("gpu2", "stdout", b"\xffsame"),
     ]  # fmt: skip
-    assert sorted(output.ended) == ["gpu1", "gpu2", "gpu3"]
+    assert sorted(output.ended) == ["gpu1", "gpu2", "gpu3", "gpu4"]
     assert [(g.hosts, g.exit_code, g.output, g.failed) for g in result.groups] == [
         (("gpu1", "gpu2"), 0, "", False), (("gpu3",), 9, "", False),
         (("gpu4",), 3, "no SSH connection\n  → is the VM up?\n", True),
@@ -133,6 +134,23 @@ def test_ctrl_c_says_where_it_cannot_tell(
     assert caught.value.hint is not None
     assert "kit exec HOST -- ps" in caught.value.hint
     assert "run the same again" not in caught.value.hint
+
+
+def test_ctrl_c_ends_the_command_though_kit_cannot_print_that(deployed: Fleet) -> None:
+    """less keeps running after Ctrl-C, and reads no more. Then a message waits, up to the second Ctrl-C."""
+
+    class Stuck(Remembering):
+        def report(self, event: Event) -> None:
+            if isinstance(event, Note):
+                raise KeyboardInterrupt
+            super().report(event)
+
+    names = ["gpu1", "gpu2"]
+    press_when_begun(deployed, names)
+    with pytest.raises(Interrupted) as caught:
+        exec_hosts(deployed.context(Stuck()), "gpu[1-2]", ["sleep", "1000"])
+    assert caught.value.hint == "the command may still run on gpu[1-2]: kit exec HOST -- ps aux"
+    until(lambda: dict(deployed.changes) == {name: ["end exec"] for name in names})
 
 
 def test_after_ctrl_c_no_command_begins_any_more(deployed: Fleet, reporter: Remembering) -> None:

@@ -19,6 +19,7 @@ from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.look import Look
 from kit.flows.cluster.ps import ps, ranks_of
+from kit.flows.run import by_hand
 from kit.flows.run.by_hand import is_by_hand, stop_by_hand
 from kit.flows.run.run import run
 from kit.model.host import Host
@@ -98,6 +99,17 @@ def test_ranks_that_were_started_by_hand_can_be_stopped(
     assert record.stopped
     assert set(record.left or {}) == {"gpu1", "gpu2", "gpu3", "gpu4"}
     assert {run for node in ps(fleet.context(reporter)).nodes for run in node.ranks} == left
+
+
+def test_hosts_where_ranks_by_hand_cannot_be_ended_are_one_warning(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu1"].ranks = [("by-hand-7", 0, 40)]
+    away = {name: UnreachableError("no SSH connection", host=name) for name in ("gpu2", "gpu3", "gpu4")}
+    monkeypatch.setattr(by_hand, "sweep", lambda *_: ({"gpu1": 0}, away))
+    stop_by_hand(fleet.context(reporter), "by-hand")
+    assert [warning.text for warning in reporter.warnings] == ["gpu[2-4]: no SSH connection"]
 
 
 def test_nothing_by_hand_runs(fleet: Fleet, reporter: Remembering) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,13 +15,25 @@ from kit.cli.screen.terminal import Terminal
 from kit.cli.text import cluster as text
 from kit.cli.text import plan as plantext
 from kit.cli.text import ps as pstext
+from kit.cli.text import tune as tunetext
 from kit.errors import HostsFailed, Interrupted, KitError
+from kit.events import Note
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.ps import ps
 from kit.flows.image.content import content
+from kit.flows.run import shipping
+from kit.flows.run.pull import _of_the_run
 from kit.flows.run.run import _clean_up, run
-from kit.model.launch import RunRequest
+from kit.flows.setup.setup import SetupRequest, report_remarks
+from kit.model.host import Host, Login
+from kit.model.launch import Node, RunRequest
+from kit.model.plan import Plan
+from kit.model.setup.result import Draft, Remark
+from kit.model.spec import SshSpec
+from kit.model.tune import Machine, TuneResult
+from kit.plan.cluster.ssh import login
+from kit.plan.tune.candidates import by_facts
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed
 from tests.fakes.fleet import FakeTransport, Fleet
@@ -162,3 +176,75 @@ def test_ctrl_c_names_the_hosts_that_are_not_done(
     finally:
         stopped.set()
     assert caught.value.message == "interrupted; not done: gpu[21-256]"
+
+
+def failures(*numbers: int) -> dict[str, KitError]:
+    return {f"gpu{n}": KitError(f"gpu{n} is down", hint=f"kit ssh gpu{n}", host=f"gpu{n}") for n in numbers}
+
+
+def texts(reporter: Remembering) -> list[tuple[str, str | None]]:
+    return [(warning.text, warning.hint) for warning in reporter.warnings]
+
+
+def test_setup_warns_once_of_what_many_hosts_have(many: Fleet, reporter: Remembering) -> None:
+    remarks = [Remark(host=name, text=f"the clock of {name} is behind", hint="set it") for name in many.vms]
+    waiting = dict.fromkeys(many.vms, ("2 pages of 1 GiB",)) | {"gpu9": ("the driver",)}
+    draft = Draft(plan=Plan(cluster="lab", hosts=()), remarks=tuple(remarks), waiting=waiting)
+    report_remarks(many.context(reporter), draft, SetupRequest(reboot=True))
+    assert texts(reporter) == [
+        ("gpu[1-256]: the clock of gpu[1-256] is behind", "set it"),
+        ("gpu[1-8,10-256] need a reboot: 2 pages of 1 GiB", None),
+        ("gpu9 needs a reboot: the driver", None),
+    ]
+
+
+def test_pull_warns_once_of_hosts_that_are_down(many: Fleet, reporter: Remembering) -> None:
+    known: Any = SimpleNamespace(final=True, names=tuple(f"gpu{n}" for n in range(1, 129)))
+    missed = _of_the_run(many.context(reporter), "r", failures(3, 4, 100, 200, 201), known)
+    assert list(missed) == ["gpu3", "gpu4", "gpu100"]
+    assert texts(reporter) == [("gpu[3-4,100]: gpu[3-4,100] is down", "run the same again to fetch the rest")]
+    assert reporter.of(Note) == [Note(text="gpu[200-201] cannot be asked, and did not take part in run r")]
+
+
+def test_code_that_many_hosts_cannot_take_is_two_failures(many: Fleet, reporter: Remembering) -> None:
+    down = failures(*range(1, 101))
+    with pytest.raises(KitError, match="gpu1 is down"):
+        shipping.raise_first(many.context(reporter), down, list(down))
+    hint = "kit ssh gpu2 (and the same for 98 more hosts)"
+    assert texts(reporter) == [("gpu[2-100]: gpu[2-100] is down", hint)]
+
+
+def test_code_for_many_hosts_computes_the_login_of_each_once(
+    many: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each of 1,000 hosts, computing all 1,000 logins took 10 s."""
+    calls: list[str] = []
+
+    def counted(host: Host, ssh: SshSpec) -> Login:
+        calls.append(host.name)
+        return login(host, ssh)
+
+    monkeypatch.setattr("kit.flows.context.login", counted)
+    nodes = tuple(Node(name=vm.host.name, address=vm.internal, slots=2) for vm in many.vms.values())
+    cluster: Any = SimpleNamespace(nodes=nodes)
+    targets = shipping._targets(many.context(reporter), cluster, list(many.vms))
+    assert [target.login.host for target in targets] == calls == list(many.vms)
+
+
+def test_tune_prints_hosts_that_are_equal_once() -> None:
+    machines = tuple(
+        Machine(
+            name=f"gpu{n}", slots=8, threads=64, cores=16 if n == 77 else 32, nic_mbit=10_000 if n > 192 else 25_000
+        )
+        for n in range(1, COUNT + 1)
+    )
+    result = TuneResult(
+        machines=machines, wire=None, before=None, after=None, tried=(), small_s=None, changed=(), kept=(),
+        advice=by_facts(machines).advice, diff="", written=False, file="kit.yaml", seconds=3.0,
+    )  # fmt: skip
+    header, *rows = tunetext.text(result).split("\n\n")[0].splitlines()
+    assert header.startswith("HOST")
+    assert [row.split()[:3] for row in rows] == [
+        ["gpu[1-76,78-192]", "8", "32"], ["gpu77", "8", "16"], ["gpu[193-256]", "8", "32"],
+    ]  # fmt: skip
+    assert "Consider: gpu[193-256]: a NIC of 10000 Mbit/s where others have 25000" in tunetext.text(result)

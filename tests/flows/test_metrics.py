@@ -111,6 +111,14 @@ def test_a_host_that_fails_is_0_and_reported_once(machine: Loopback, reporter: R
     assert warning.text.endswith("; its kit_host_up is 0")
 
 
+def test_hosts_that_fail_alike_are_one_warning(reporter: Remembering) -> None:
+    machine = Loopback(3)
+    machine.down |= {"gpu2", "gpu3"}
+    flow.text(machine.context(reporter))
+    (warning,) = reporter.warnings
+    assert warning.text == "gpu[2-3]: no SSH connection; their kit_host_up is 0"
+
+
 def test_hosts_that_all_fail_are_an_error(machine: Loopback, reporter: Remembering) -> None:
     machine.down |= {"gpu1", "gpu2"}
     with pytest.raises(HostsFailed, match="all 2 hosts failed") as caught:

@@ -61,6 +61,16 @@ def test_a_bare_host_gets_engine_and_compose_once(reporter: Remembering, vm: Set
     assert json.loads(vm.read("/opt/kit/.setup/audit"))["outcome"] == "done"
 
 
+def test_an_entry_of_the_audit_that_a_full_disk_cut_stays_alone(reporter: Remembering, vm: SetupHost) -> None:
+    audit = vm.root / "opt/kit/.setup/audit"
+    audit.parent.mkdir(parents=True)
+    audit.write_text('{"time": "2026-0')
+    up(reporter, vm)
+    cut, whole = vm.read("/opt/kit/.setup/audit").splitlines()
+    assert cut == '{"time": "2026-0'
+    assert json.loads(whole)["outcome"] == "done"
+
+
 def test_a_dry_run_shows_the_plan_and_changes_nothing(reporter: Remembering, vm: SetupHost) -> None:
     draft = preview(context_of(reporter, vm), SetupRequest(areas=DOCKER))
     text = plantext.setup_plan(draft.plan)

@@ -8,6 +8,7 @@ import pytest
 
 from kit.errors import HostsFailed, NotReadyError, StepError
 from kit.events import Warned
+from kit.flows.cluster.before import left_behind
 from kit.flows.cluster.compose import compose_file
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
@@ -304,6 +305,41 @@ def test_from_one_to_the_other(fleet: Fleet, context: Deployed, first: str, seco
     private = [path for vm in fleet.vms.values() for path, (c, _) in vm.files.items() if b"PRIVATE KEY" in c]
     assert len(private) == (0 if by_swarm else 5)
     assert deploy(context(orchestrator=second)).plan.empty
+
+
+def test_the_way_back_with_another_head(fleet: Fleet, reporter: Remembering, context: Deployed) -> None:
+    deploy(context())
+    back = fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"])
+    deploy(back)
+    assert {name: [(c.service, c.task) for c in vm.containers] for name, vm in fleet.vms.items()} == {
+        name: [("mpihead" if name == "gpu2" else "mpinode", False)] for name in ALL
+    }
+    assert all(vm.swarm is None and MEMBER not in vm.files for vm in fleet.vms.values())
+    assert deploy(back).plan.empty
+
+
+def test_the_way_back_without_the_head_says_what_is_lost_with_it(
+    fleet: Fleet, reporter: Remembering, context: Deployed
+) -> None:
+    deploy(context())
+    deploy(fleet.context(reporter, names=["gpu2", "gpu3"]), dry_run=True)
+    (warned,) = reporter.warnings
+    assert warned.text.startswith("gpu[2-3] have nodes of the cluster, and no host has its record, so the earlier head")
+
+
+@pytest.mark.parametrize(("first", "second"), [("compose", "swarm"), ("swarm", "compose"), ("swarm", "swarm")])
+def test_what_a_host_that_leaves_keeps(
+    fleet: Fleet, reporter: Remembering, context: Deployed, first: str, second: str
+) -> None:
+    keeps = "still runs its node" if first == "compose" else "keeps its files"
+    deploy(context(orchestrator=first))
+    fewer = fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"], orchestrator=second)
+    assert left_behind(fewer) == ("gpu4",)
+    deploy(fewer)
+    before_down, before_deploy = (warning.text for warning in reporter.warnings)
+    assert before_deploy == f"gpu4 (10.0.0.4) is no longer in hosts, and {keeps}"
+    assert ("leaves its node" in before_down) == (first == "compose")
+    assert bool(fleet["gpu4"].containers) == (first == "compose")
 
 
 def test_the_way_back_keeps_a_swarm_that_others_use(fleet: Fleet, context: Deployed) -> None:

@@ -24,6 +24,7 @@ from kit.model.tune import Machine, TuneResult
 from kit.model.values import replace
 from kit.plan.tune.candidates import MIB, RULES, parameters_of
 from kit.remote.ssh.transport import Transport
+from tests.fakes import launcher
 from tests.fakes.facts import DOCKER0, interfaces
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
@@ -284,6 +285,32 @@ def test_a_failure_in_the_second_round_of_what_is_in_use_does_not_undo_the_first
     assert [line for line in result.skipped if "did not end within" in line]
     assert result.after is not None
     assert result.after.name == "duplex-ring"
+
+
+def test_a_run_that_a_person_stops_ends_the_tuning(bed: Bed, perf: Perf) -> None:
+    """As somebody who waits for the slots. A candidate is not to blame for it."""
+
+    def stopped(context: Context, request: RunRequest) -> RunResult:
+        result = perf(context, request)
+        return replace(result, stopped="stopped by ann@desk", exit_code=143) if len(perf.calls) == 3 else result
+
+    with pytest.raises(NotReadyError, match=r"wrote nothing: its run r was ended \(stopped by ann@desk\)"):
+        tuned_with(bed, stopped)
+    assert len(perf.calls) == 3
+    assert bed.file.read_text() == KIT_YAML
+
+
+def test_ranks_that_do_not_start_are_not_a_lack_of_minutes(bed: Bed, perf: Perf) -> None:
+    decide = launcher.load("kitrun.decide")
+    progress = decide.Progress(began=0.0, run_began=0.0, now=61.0, spoke=0.0, up=12, ranks=16)
+    late = decide.limit({"start_timeout": 60.0, "timeout": 90.0}, progress)
+
+    def unstarted(context: Context, request: RunRequest) -> RunResult:
+        return replace(perf(context, request), stopped=late.why, exit_code=late.code)
+
+    with pytest.raises(StepError, match="12 of 16 ranks were up after 60 s") as caught:
+        tuned_with(bed, unstarted)
+    assert caught.value.hint == "see why: kit logs r; then: kit doctor"
 
 
 @pytest.mark.parametrize("now", [False, True])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,7 +163,7 @@ def test_the_line_goes_on_when_the_heads_vm_restarts(line: Line) -> None:
     assert line.line() == []
 
 
-def test_cordoned_hosts_get_no_run_from_the_line(line: Line) -> None:
+def test_cordoned_hosts_get_no_run_from_the_line(line: Line, tmp_path: Path) -> None:
     line.good("hosts", "cordon", "gpu[1-2]", "--why", "their fans are loud")
     assert "their fans are loud" in line.good("hosts").stdout
     refused = line.cluster.kit("run", "-H", "gpu2", "--np", "1", "--", "true")
@@ -170,10 +171,17 @@ def test_cordoned_hosts_get_no_run_from_the_line(line: Line) -> None:
     assert "gpu2 is cordoned: their fans are loud" in refused.stderr
     assert "kit hosts uncordon gpu2" in refused.stderr
     line.join("--np", "1", "--array", "0-2", script="echo $KIT_ARRAY_INDEX")
-    array = line.runs[-3:]
-    places = [place["node"] for run in array for place in line.ended(run)["places"]]
-    assert set(places) <= {"gpu3", "gpu4"}
-    assert [line.good("logs", run).stdout for run in array] == ["0\n", "1\n", "2\n"]
+    runs = line.runs[-3:]
+    known = objects(line.good("runs", "--json"))[-1]
+    array = next(run["array"]["of"] for run in (*known["runs"], *known["waiting"]) if run["id"] == runs[0])
+    awaited = line.good("wait", array, "--json")
+    ended = [entry for entry in objects(awaited) if entry["kind"] == "run"]
+    assert [(run["id"], run["exit_code"]) for run in ended] == [(run, 0) for run in runs]
+    assert f"{array}: 3 of 3 runs succeeded" in awaited.stderr
+    assert {place["node"] for run in ended for place in run["places"]} <= {"gpu3", "gpu4"}
+    line.good("pull", array, "log", str(tmp_path))
+    assert [(tmp_path / f"kit-{run}" / "log.txt").read_text() for run in runs] == ["0 | 0\n", "0 | 1\n", "0 | 2\n"]
+    assert "3 runs had ended before" in line.good("stop", array).stdout
     line.good("hosts", "uncordon", "gpu[1-2]")
     all_hosts = line.join()
     assert len(line.ended(all_hosts)["places"]) == 4

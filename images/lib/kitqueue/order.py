@@ -128,18 +128,35 @@ def decide(
     starts: List[Start] = []
     reasons: Dict[str, Reason] = {}
     first: Optional[Reservation] = None
+    # The runs of an array have the same shape, so a line has few. What did not fit once does not fit later, either:
+    # others only take more.
+    shapes: Dict[Need, int] = {}
+    too_large: Dict[int, Optional[Reason]] = {}
+    stuck: Set[Tuple[int, bool]] = set()
     for run in waiting:
-        reason = _not_yet(run, in_line, ended) or _too_large(run, hosts, everywhere)
+        reason = _not_yet(run, in_line, ended)
+        shape = -1
+        if reason is None:
+            # The number of the shape: a need names hundreds of hosts, and takes long to compare.
+            shape = shapes.setdefault(run.need, len(shapes))
+            if shape not in too_large:
+                too_large[shape] = _too_large(run, hosts, everywhere)
+            reason = too_large[shape]
         if reason is not None:
             reasons[run.id] = reason
             continue
-        chosen = fit(run.need, free) if first is None else ahead(run, free, first, now)
+        tried = (shape, first is not None and in_time(run.limit, first, now))
+        chosen = None
+        if tried not in stuck:
+            chosen = fit(run.need, free) if first is None else ahead(run, free, first, now)
         if chosen is not None:
             taken = {host: frozenset(slots) for host, slots in chosen}
             starts.append(Start(run.id, chosen))
             holders.append(Holder(run.id, taken, None if run.limit is None else now + run.limit))
             free = without(free, taken)
-        elif first is None:
+            continue
+        stuck.add(tried)
+        if first is None:
             first = _kept(run, hosts, holders, reserved) or reserve(run, hosts, holders)
             reasons[run.id] = Reason("slots", first.holders, first.at)
         else:

@@ -34,8 +34,9 @@ _NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::|$)")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
 # What a program writes that has survived its exception: lines of logging, and bars.
 _GOES_ON = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR)\b|\d{4}-\d\d-\d\d[ T]|.{0,80}?\d%\|")
-# With a process group, PyTorch writes the rank before each line of a traceback.
-_RANK = re.compile(r"^\[rank\d+\]: ")
+# With a process group, PyTorch writes the rank before each line of a traceback. Python 3.13 colors it on a terminal,
+# and elsewhere if FORCE_COLOR is set.
+_AROUND = re.compile(r"^\[rank\d+\]: |\x1b\[[\d;]*m")
 
 
 def origin(
@@ -85,7 +86,7 @@ def _ending(lines: List[str]) -> List[str]:
     A program may survive a connection that was reset, and write a warning about it.
     """
     begin, follows = 0, False
-    for at, line in enumerate(_RANK.sub("", line) for line in lines):
+    for at, line in enumerate(_AROUND.sub("", line) for line in lines):
         if line.startswith(_TRACEBACK):
             begin, follows = (begin if follows else at), False
         follows = follows or line.startswith(_FOLLOWS)
@@ -97,7 +98,7 @@ def _noticed(lines: List[str]) -> bool:
 
 
 def _raised(lines: List[str]) -> bool:
-    plain = [_RANK.sub("", line) for line in lines if line.strip()]
+    plain = [_AROUND.sub("", line) for line in lines if line.strip()]
     begins = [at for at, line in enumerate(plain) if line.startswith(_TRACEBACK)]
     below = plain[begins[-1] + 1 :] if begins else []
     if any(_GOES_ON.match(line) for line in below):

@@ -82,7 +82,11 @@ class Bars(Quiet):
                 self._set(_Row(host=event.host, text=event.text, state="done"))
             case HostFailed():
                 self._set(_Row(host=event.host, text=event.text, state="failed"))
-                self._above(event)
+                if self.prints_failure:
+                    self._above(event)
+                else:
+                    # To remove the bars and to draw them again takes 5 ms, which adds up with hundreds of hosts.
+                    self.failed(event)
             case Note() | Warned():
                 self._above(event)
             case OutputLine():

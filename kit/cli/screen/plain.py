@@ -64,6 +64,11 @@ class Quiet:
             f"kit: {word} {hanging(event.text)}" + (f"\n  → {hanging(event.hint)}" if event.hint else "")
         )
 
+    @property
+    def prints_failure(self) -> bool:
+        """Whether the next failed host gets a line."""
+        return self._failures <= _LIVE_FAILURES
+
     def failed(self, event: HostFailed) -> None:
         self._failures += 1
         if self._failures > _LIVE_FAILURES:

@@ -62,6 +62,7 @@ class Terminal:
         self._noticed = False
         # The streams that could not be written.
         self._gone: set[int] = set()
+        self._descriptors = {id(stream): _descriptor(stream) for stream in (out, err)}
         self._lock = threading.Lock()
         live = LiveLine()
         both = self.is_terminal(out) and self.is_terminal(err)
@@ -201,11 +202,11 @@ class Terminal:
 
     @property
     def descriptor(self) -> int | None:
-        """Return the descriptor of standard input, or None if it is closed."""
-        try:
-            return None if self.inp is None else self.inp.fileno()
-        except (OSError, ValueError):
-            return None
+        """Return the descriptor of standard input, or None if it is closed. A read of it waits for input."""
+        descriptor = _descriptor(self.inp)
+        if descriptor is not None:
+            _let_wait(descriptor)
+        return descriptor
 
     @property
     def piped(self) -> int | None:
@@ -254,6 +255,9 @@ class Terminal:
         if self.is_gone(stream):
             return
         try:
+            descriptor = self._descriptors[id(stream)]
+            if descriptor is not None:
+                _let_wait(descriptor)
             if isinstance(text, bytes):
                 _write_bytes(stream, text)
             else:
@@ -304,6 +308,23 @@ class _Canvas:
 
 def _owner(stream: TextIO, source: str) -> tuple[str, str]:
     return str(id(stream)), source
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    """Return the descriptor of a stream, or None if it is closed or has none."""
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _let_wait(descriptor: int) -> None:
+    """Let reads and writes wait for the other side of a pipe.
+
+    Another program with the same pipe, such as Node or ssh, may have made them fail instead, at any time.
+    """
+    if not os.get_blocking(descriptor):
+        os.set_blocking(descriptor, True)
 
 
 def _write_bytes(stream: TextIO, data: bytes) -> None:

@@ -75,7 +75,8 @@ def joined(value: Queued) -> str:
     ahead = "nobody waits before" if not value.ahead else f"{value.ahead} before"
     if value.array:
         runs = "1 run" if len(value.runs) == 1 else f"{len(value.runs)} runs"
-        return f"array {value.array} is in line with {runs}, {ahead} it; see it: kit queue"
+        verbs = f"see it: kit queue; wait for all: kit wait {value.array}"
+        return f"array {value.array} is in line with {runs}, {ahead} it; {verbs}"
     return f"run {value.runs[0]} is in line, {ahead} it; why it waits: kit queue; follow it: kit attach {value.runs[0]}"
 
 

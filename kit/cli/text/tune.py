@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kit.cli.text.ps import MANY
 from kit.cli.text.table import table
+from kit.model.text import fold
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kit.model.tune import Machine, Tried, TuneResult
 
 
@@ -14,7 +18,7 @@ def text(value: TuneResult, *, width: int | None = None) -> str:
     """Return the machines, what was measured, what kit keeps or skips, and what it wrote."""
     parts = [
         table(
-            [_row(machine) for machine in value.machines],
+            _rows(value.machines),
             _HEADER,
             width=width,
             flexible=("GPUS", "NIC", "HOST"),
@@ -57,11 +61,19 @@ def text(value: TuneResult, *, width: int | None = None) -> str:
 _HEADER = ("HOST", "SLOTS", "CORES", "SOCKETS", "NUMA", "GPUS", "NIC", "MBIT/S", "MTU", "TCP")
 
 
-def _row(machine: Machine) -> tuple[object, ...]:
+def _rows(machines: Sequence[Machine]) -> list[tuple[object, ...]]:
+    """Return a row for each host, or of many hosts one for all that are equal."""
+    groups: dict[object, list[Machine]] = {}
+    for machine in machines:
+        groups.setdefault(_facts(machine) if len(machines) > MANY else machine.name, []).append(machine)
+    return [(fold(machine.name for machine in group), *_facts(group[0])) for group in groups.values()]
+
+
+def _facts(machine: Machine) -> tuple[object, ...]:
     links = f" ({'/'.join(machine.gpu_links)})" if machine.gpu_links else ""
     cores = machine.cores or machine.threads
     return (
-        machine.name, machine.slots, cores, machine.sockets, machine.numa, f"{len(machine.gpus)}{links}",
+        machine.slots, cores, machine.sockets, machine.numa, f"{len(machine.gpus)}{links}",
         machine.nic or "?", machine.nic_mbit or "?", machine.mtu or "?", machine.congestion or "?",
     )  # fmt: skip
 

@@ -80,6 +80,7 @@ def down(session: Session) -> int:
     from kit.flows.cluster.before import at_head, left_behind
     from kit.flows.cluster.down import down, plan_down, preview, spare_runs, spare_unknown
     from kit.flows.run.folders import survey
+    from kit.model.failures import alike
     from kit.model.text import fold
 
     args = session.args
@@ -90,8 +91,10 @@ def down(session: Session) -> int:
     context = at_head(context, state.failures)
     left = left_behind(context)
     session.close()
-    for host, error in state.failures.items():
-        session.reporter.report(Warned(text=f"{host}: its runs are not known: {error.message}", hint=error.hint))
+    for failure in alike(state.failures.values()):
+        whose = "its" if len(failure.hosts) == 1 else "their"
+        warning = f"{fold(failure.hosts)}: {whose} runs are not known: {failure.message}"
+        session.reporter.report(Warned(text=warning, hint=failure.hint))
     before = preview(context.spec.name, state, purge=args.purge)
     if args.dry_run:
         plan = plan_down(context, images=args.images, purge=args.purge)

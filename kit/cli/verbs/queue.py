@@ -75,7 +75,8 @@ def run_later(session: Session, request: RunRequest, turn: Turn, door: Door) -> 
     from kit.flows.queue.join import join
 
     result = join(session.context(), request, turn, door=door)
-    session.remember(result.runs)
+    # An array may have more runs than completion keeps.
+    session.remember([result.array] if result.array else result.runs)
     session.reporter.report(Note(text=text.joined(result)))
     session.show("queued", result, text.queued)
     return 0

@@ -50,11 +50,9 @@ def pull(session: Session) -> int:
     try:
         return _brought(session, pull(context, args.what, here=Path(), all_checkpoints=args.all_checkpoints))
     except ArrayMeant as meant:
-        each = words_of_each(meant.runs, args.what)
-    codes = [
-        _brought(session, pull(context, words, here=Path(), all_checkpoints=args.all_checkpoints)) for words in each
-    ]
-    return max(codes)
+        requests = words_of_each(meant.runs, args.what)
+    results = (pull(context, words, here=Path(), all_checkpoints=args.all_checkpoints) for words in requests)
+    return max([_brought(session, result) for result in results])
 
 
 def _brought(session: Session, result: PullResult, kind: str = "pull") -> int:

@@ -72,16 +72,19 @@ def wait(session: Session) -> int:
     from kit.flows.run.dial import dialled
 
     context = session.context()
-    try:
-        with dialled(context) as door:
-            from kit.flows.run.attach import wait
-            from kit.flows.run.listing import ArrayMeant
+    array = ""
+    with dialled(context) as door:
+        from kit.flows.run.attach import wait
+        from kit.flows.run.listing import ArrayMeant
 
+        try:
             record = wait(context, _word(session), door=door)
-    except ArrayMeant as meant:
+        except ArrayMeant as meant:
+            array = meant.array
+    if array:
         from kit.flows.queue.arrays import wait_for_all
 
-        return _show_array(session, meant.array, wait_for_all(context, meant.array))
+        return _show_array(session, array, wait_for_all(context, array))
     # You wait for the end: a run that has not ended is no success.
     return _show_record(session, record, still_running=Interrupted.exit_code)
 

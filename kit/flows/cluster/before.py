@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from kit.errors import Interrupted, KitError, NotReadyError, SlowError, UnreachableError
+from kit.errors import Interrupted, KitError, SlowError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.cluster import lines
 from kit.flows.cluster.drift import differences
@@ -16,26 +16,18 @@ from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.lock import AuditEntry
 from kit.model.observed import HostFacts
+from kit.model.text import fold
 from kit.model.values import replace
 from kit.plan.cluster import drift, versions
 from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
 from kit.plan.cluster.nodes import nodes_of
-from kit.plan.cluster.record import from_text
+from kit.plan.cluster.record import deployed_record, record_of
 from kit.remote.cluster import audit
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
 
 # Of the audit: the last deploy is among them, unless many runs were removed since.
 _MOST_ENTRIES = 100
-REMOVE = "to remove it: write its former line of the hosts file alone into a file, then: kit --hosts FILE down"
-
-
-def record_of(facts: HostFacts) -> ClusterRecord | None:
-    """Return a head's record. Return None without one, if another version of kit wrote it, or if it is broken."""
-    try:
-        return from_text(facts.record) if facts.record else None
-    except NotReadyError:
-        return None
 
 
 def report_changes(context: Context, observed: Sequence[HostFacts]) -> tuple[HostChange, ...]:
@@ -75,8 +67,7 @@ def _last_deploy(context: Context, head: Host) -> AuditEntry | None:
 
 def warn_of_newer_kit(context: Context, observed: Sequence[HostFacts]) -> None:
     """Warn if a newer kit deployed this cluster: another member of the team has installed it."""
-    head = next((facts for facts in observed if facts.record is not None), None)
-    record = record_of(head) if head is not None else None
+    record = deployed_record(observed)
     if record is not None and (text := versions.step_back(record.version)):
         context.reporter.report(Warned(text=text, hint="update kit on this machine"))
 
@@ -90,11 +81,24 @@ def warn_of_leavers(context: Context, observed: Sequence[HostFacts], nodes: Sequ
     if head is None:
         lines.warn_of_lost_head(context, observed)
     elif record := record_of(head):
-        for node in leavers(record, context.inventory.names, [node.address for node in nodes]):
-            runs = "still runs its node" if context.spec.orchestrator == "compose" else "keeps its files"
-            text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, and {runs}"
-            # The record has the address in the cluster's network. Only the line says how kit logs in.
-            context.reporter.report(Warned(text=text, hint=REMOVE))
+        left = leavers(record, context.inventory.names, {node.address for node in nodes})
+        if _own_node(record):
+            _warn_of(context, left, one=", and still runs its node", several=", and still run their nodes")
+        else:
+            _warn_of(context, left, one=", and keeps its files", several=", and keep their files")
+
+
+def _warn_of(context: Context, left: Sequence[Node], *, one: str, several: str) -> None:
+    """Warn of hosts that left the hosts file, once for all of them. `one` or `several` is what becomes of them."""
+    if not left:
+        return
+    alone = len(left) == 1
+    which = f"{fold(node.name for node in left)} ({fold(node.address for node in left)}) {'is' if alone else 'are'}"
+    # The record has the address in the cluster's network. Only the line says how kit logs in.
+    lines_of, them = ("its former line", "it") if alone else ("their former lines", "them")
+    hint = f"to remove {them}: write {lines_of} of the hosts file alone into a file, then: kit --hosts FILE down"
+    text = f"{which} no longer in {context.inventory.source}{one if alone else several}"
+    context.reporter.report(Warned(text=text, hint=hint))
 
 
 def at_head(context: Context, failures: Mapping[str, KitError]) -> Context:
@@ -145,8 +149,18 @@ def left_behind(context: Context) -> tuple[str, ...]:
     hosts = context.inventory.hosts
     addresses = {address for host in hosts for address in (host.address, host.internal) if address}
     left = leavers(record, context.inventory.names, addresses)
-    for node in left:
-        text = f"{node.name} ({node.address}) is no longer in {context.inventory.source}, so kit down leaves its node"
-        text += " and its files there, unless the file has it by another name"
-        context.reporter.report(Warned(text=text, hint=REMOVE))
+    own, their = "its node and its files", "their nodes and their files"
+    if not _own_node(record):
+        own, their = "its files", "their files"
+    _warn_of(
+        context,
+        left,
+        one=f", so kit down leaves {own} there, unless the file has it by another name",
+        several=f", so kit down leaves {their} there, unless the file has them by other names",
+    )
     return tuple(node.name for node in left)
+
+
+def _own_node(record: ClusterRecord) -> bool:
+    """Return whether hosts run their nodes until somebody removes them. Swarm ends those of hosts that leave it."""
+    return record.settings.get("orchestrator") != "swarm"

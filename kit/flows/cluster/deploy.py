@@ -29,6 +29,7 @@ from kit.plan.cluster.dialect import HeldKeys
 from kit.plan.cluster.foreign import foreign_problems
 from kit.plan.cluster.gpus import too_few, unsplit
 from kit.plan.cluster.nodes import nodes_of
+from kit.plan.cluster.record import record_of
 from kit.plan.cluster.supply import Image, differing
 from kit.plan.run.owners import active
 from kit.plan.swarm import checks as swarm_checks
@@ -111,7 +112,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         problems += flavour.model_problems(look.context.spec.image, observed)
     image = Image(tag=tag)
     problems += plans.problems_of(observed, spec, nodes, image)
-    problems += foreign_problems(observed, nodes, spec.name, before.record_of(observed[0]))
+    problems += foreign_problems(observed, nodes, spec.name, record_of(observed[0]))
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
         by_gpus = spec.image.flavour == "auto"
@@ -141,6 +142,7 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
         _spare_runs(context, plan, observed)
         lines.spare_line(observed)
     elif dry_run:
+        _warn_of_runs(context, plan, observed)
         for old in (old for old in lines.left_lines(observed) if old.waiting):
             text = f"{lines.line(old)}; kit deploy --force moves the line to {observed[0].host.name}"
             context.reporter.report(Warned(text=text, hint="see the line: kit queue"))
@@ -149,9 +151,21 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
 
 def _spare_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
     """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run."""
-    living = {run for facts in observed for run in facts.living}
-    if living and _ends_nodes(list(plan.steps()), plan.cluster, observed):
+    if living := _ended_runs(plan, observed):
         raise _ends(context, living, observed, "nothing was changed")
+
+
+def _warn_of_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
+    """Warn, in a dry run, of active runs that the plan would end."""
+    if living := _ended_runs(plan, observed):
+        text, hint = _ends_text(context, living, observed)
+        context.reporter.report(Warned(text=text, hint=hint))
+
+
+def _ended_runs(plan: Plan, observed: Sequence[HostFacts]) -> set[str]:
+    """Return the active runs if the plan recreates or ends a node."""
+    living = {run for facts in observed for run in facts.living}
+    return living if living and _ends_nodes(list(plan.steps()), plan.cluster, observed) else set()
 
 
 def _spare_new_runs(context: Context, observed: Sequence[HostFacts]) -> None:
@@ -182,19 +196,22 @@ def _heads(observed: Sequence[HostFacts]) -> list[Host]:
 
 
 def _ends(context: Context, living: Iterable[str], observed: Sequence[HostFacts], changed: str) -> NotReadyError:
-    from kit.flows.run.listing import with_owners  # noqa: PLC0415  (only for this error)
+    text, hint = _ends_text(context, living, observed)
+    return NotReadyError(f"{text}; {changed}", hint=hint)
+
+
+def _ends_text(context: Context, living: Iterable[str], observed: Sequence[HostFacts]) -> tuple[str, str]:
+    """Return which active runs a deploy would end, and what to do."""
+    from kit.flows.run.listing import with_owners  # noqa: PLC0415  (only where a run is active)
 
     runs = with_owners(context, living, _heads(observed))
     ends = ", and this deploy would end it" if len(runs) == 1 else ", and this deploy would end them"
-    return NotReadyError(
-        f"{active(runs)}{ends}; {changed}",
-        hint="wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force",
-    )
+    return f"{active(runs)}{ends}", "wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force"
 
 
 def _deployed_image(observed: Sequence[HostFacts]) -> str:
     """Return the tag in the head's record, or ""."""
-    record = before.record_of(observed[0])
+    record = record_of(observed[0])
     return record.image if record is not None else ""
 
 

@@ -23,6 +23,7 @@ from kit.remote.scripts import in_node
 from kit.remote.ssh import fanout
 from kit.remote.ssh.logins import Logins, Turn
 from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
+from kit.remote.ssh.refusals import starting
 from kit.remote.ssh.stream import run_in_terminal
 from kit.remote.ssh.transport import Completed, Live, Reader, as_root
 
@@ -108,7 +109,8 @@ def exec_in_terminal(context: Context, host: str | None, command: Sequence[str])
     mark = new_mark()
     words_there = in_node(_container(context, target), command, interactive=True, terminal=True, mark=mark)
     try:
-        code = run_in_terminal([*container_terminal_argv(context.login(target)), as_root(words_there)])
+        with starting(target.name):
+            code = run_in_terminal([*container_terminal_argv(context.login(target)), as_root(words_there)])
     except KeyboardInterrupt:
         with suppress(KitError), closing(context.connect(target)) as transport:
             end_in_node(transport, mark)
@@ -154,11 +156,11 @@ class _Work:
             if self._stop.is_set():
                 raise Interrupted("interrupted before the command began", host=host.name)
             with closing(self._context.connect(host)) as transport:
-                code = stream_in_node(transport, container, self._command, live, mark=self._mark, answered=check_node)
-            self._output.end(host.name)
-            return code
+                return stream_in_node(transport, container, self._command, live, mark=self._mark, answered=check_node)
         finally:
             turn.end()
+            # After Ctrl-C or a broken connection, too: the last line may be what the command waited with.
+            self._output.end(host.name)
             with self._lock:
                 self._running.pop(host.name, None)
 
@@ -179,9 +181,11 @@ class _Work:
         where = words.fold(host.name for host in running)
         if not running:
             return Interrupted(f"{text}; the command runs on no host")
-        self._context.reporter.report(Note(text=f"ending the command on {where}; press Ctrl-C again to leave it"))
         try:
-            outcome = fanout.each(running, self._end_on)
+            ending = fanout.start(running, self._end_on)
+            # This waits for whoever reads kit's output, such as less, which keeps running after Ctrl-C.
+            self._context.reporter.report(Note(text=f"ending the command on {where}; press Ctrl-C again to leave it"))
+            outcome = ending.outcome()
             self._wait_for_output()
         except (Interrupted, KeyboardInterrupt):
             return Interrupted(text, hint=f"the command may still run on {where}: kit exec HOST -- ps aux")

@@ -63,8 +63,9 @@ def line(old: HostFacts) -> str:
 
 def warn_of_lost_head(context: Context, observed: Sequence[HostFacts]) -> None:
     """Warn if nodes of the cluster have no head: it left the hosts file with its runs."""
-    service = names.container(context.spec.name, names.NODE)
-    nodes = [facts.host.name for facts in observed if any(one.name == service for one in facts.containers)]
+    service = (context.spec.name, names.NODE)
+    # Swarm names its containers itself.
+    nodes = [facts.host.name for facts in observed if service in ((c.cluster, c.service) for c in facts.containers)]
     # A head that has files and no record is one whose first deploy failed.
     if nodes and (observed[0].host.name in nodes or not observed[0].files):
         text = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kit.config.selection import select_host
 from kit.flows.context import Context
 from kit.remote.ssh.openssh import terminal_argv
+from kit.remote.ssh.refusals import starting
 from kit.remote.ssh.stream import replace_process
 from kit.remote.ssh.transport import quoted
 
@@ -17,4 +18,5 @@ def ssh(context: Context, host: str, command: Sequence[str], *, tty: bool) -> No
     The command gets each word as it was typed: the far shell sees them quoted.
     """
     target = context.login(select_host(context.inventory, host))
-    replace_process([*terminal_argv(target, tty=tty), *([quoted(command)] if command else [])])
+    with starting(target.host):
+        replace_process([*terminal_argv(target, tty=tty), *([quoted(command)] if command else [])])

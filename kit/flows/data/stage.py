@@ -236,7 +236,10 @@ class Staging:
             # One that cannot be reached is left out when it should join.
             with contextlib.suppress(KitError):
                 order.begun().send(op="stop", id=joined[name])
-                order.answer(ANSWER_S)
+        since = time.monotonic()
+        for order in ends.values():
+            with contextlib.suppress(KitError):
+                order.answer(ANSWER_S, since=since)
             order.close()
 
     def _joined(self, orders: dict[str, Order], cluster: ClusterRecord) -> list[dict[str, object]]:
@@ -252,9 +255,10 @@ class Staging:
         for name, order in orders.items():
             order.send(op="join", id=self._id, address=addresses[name], certificate=public, key=secret)
         ports: dict[str, int] = {}
+        since = time.monotonic()
 
         def joined(order: Order) -> None:
-            answer = order.answer(ANSWER_S)
+            answer = order.answer(ANSWER_S, since=since)
             if answer.failed is not None:
                 raise failures.failure(answer.failed, self._data.name, host=order.host.name)
             if answer.joined is None:

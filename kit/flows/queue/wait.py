@@ -16,6 +16,7 @@ from kit.model.answer import OddAnswer, answer_of, convert
 from kit.model.queue import WaitingRun
 from kit.model.run import RUN_ID, RunRecord
 from kit.model.text import one_line
+from kit.model.values import replace
 from kit.plan.queue import answers
 from kit.plan.queue.reasons import never, why
 from kit.remote.run.door import Door
@@ -139,20 +140,21 @@ def removed(door: Door, cluster: str, answer: Mapping[str, Any], by: str, report
     if others:
         text = f"runs that wait for it never start: {', '.join(map(one_line, others[:3]))}{' …' if others[3:] else ''}"
         reporter.report(Warned(text=text, hint="see who waits for what: kit queue"))
-    records = [
-        RunRecord(
-            id=name,
-            cluster=cluster,
-            image="",
-            command=run.command,
-            places=(),
-            by=run.by,
-            state="ended",
-            stopped=f"taken out of the line by {by}",
-        )
-        for name in ((members or [run.id]) if run else ())
-    ]
-    return Removed(records=tuple(records), started=tuple(living))
+    if run is None:
+        return Removed(records=(), started=tuple(living))
+    record = RunRecord(
+        id=run.id,
+        cluster=cluster,
+        image="",
+        command=run.command,
+        places=(),
+        by=run.by,
+        state="ended",
+        stopped=f"taken out of the line by {by}",
+    )
+    # An older launcher does not name the run.
+    records = tuple(replace(record, id=name) for name in members or [run.id])
+    return Removed(records=records, started=tuple(living))
 
 
 def waiting_in(door: Door, answer: Mapping[str, Any]) -> WaitingRun:

@@ -8,6 +8,7 @@ from kit.errors import NotReadyError
 from kit.events import Warned
 from kit.flows.cluster.ps import ps
 from kit.flows.context import Context
+from kit.model.failures import alike
 from kit.model.run import RunRecord
 from kit.remote.run.sweep import sweep
 
@@ -35,8 +36,8 @@ def stop_by_hand(context: Context, run: str) -> RunRecord:
         counts, failures = sweep(hosts, mark, context.connect)
         for host, count in counts.items():
             left[host] = left.get(host, 0) + count
-        for host, error in failures.items():
-            context.reporter.report(Warned(text=f"{host}: {error.message}", hint=error.hint))
+        for failure in alike(failures.values()):
+            context.reporter.report(Warned(text=str(failure), hint=failure.hint))
     return RunRecord(
         id=", ".join(chosen),
         cluster=context.spec.name,

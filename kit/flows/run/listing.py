@@ -142,7 +142,7 @@ def unknown_run(context: Context, word: str | None) -> Exception:
 
 def _ids(listed: RunsResult) -> list[str]:
     """Return the ids of all runs and arrays."""
-    return [run.id for run in (*listed.runs, *listed.waiting)] + list(arrays_of(listed))
+    return [*(run.id for run in listed.runs), *(run.id for run in listed.waiting), *arrays_of(listed)]
 
 
 def _array(listed: RunsResult, word: str) -> ArrayMeant | None:
@@ -155,7 +155,8 @@ def _array(listed: RunsResult, word: str) -> ArrayMeant | None:
 def arrays_of(listed: RunsResult) -> dict[str, list[str]]:
     """Return the runs of each array by its id, in the order of their indexes."""
     arrays: dict[str, list[tuple[int, str]]] = {}
-    for run in (*listed.runs, *listed.waiting):
+    known: list[RunRecord | WaitingRun] = [*listed.runs, *listed.waiting]
+    for run in known:
         if run.array is not None:
             arrays.setdefault(run.array.of, []).append((run.array.index, run.id))
     return {array: [run for _, run in sorted(runs)] for array, runs in arrays.items()}

@@ -13,6 +13,7 @@ from kit.flows.context import Context
 from kit.flows.run.bring import bring, kept_apart
 from kit.flows.run.checkpoints import Brought, RunHosts, bring_checkpoints, folder_of, hosts_of
 from kit.flows.run.listing import ArrayMeant, no_such_run, started
+from kit.model.failures import alike
 from kit.model.host import Host
 from kit.model.results import Listing, Pulled, PullResult, RunStart
 from kit.model.text import fold
@@ -116,11 +117,13 @@ def _of_the_run(
     All may, if it is not certain who took part.
     """
     if known is not None and known.final:
-        for host in missed.keys() - set(known.names):
-            context.reporter.report(Note(text=f"{host} cannot be asked, and did not take part in run {run}"))
-        missed = {host: error for host, error in missed.items() if host in known.names}
-    for host, error in missed.items():
-        context.reporter.report(Warned(text=f"{host}: {error.message}", hint="run the same again to fetch the rest"))
+        names = frozenset(known.names)
+        if others := [host for host in missed if host not in names]:
+            text = f"{fold(others)} cannot be asked, and did not take part in run {run}"
+            context.reporter.report(Note(text=text))
+        missed = {host: error for host, error in missed.items() if host in names}
+    for failure in alike(missed.values()):
+        context.reporter.report(Warned(text=str(failure), hint="run the same again to fetch the rest"))
     return missed
 
 

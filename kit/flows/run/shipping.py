@@ -193,13 +193,18 @@ def _targets(context: Context, cluster: ClusterRecord, hosts: Sequence[str]) -> 
     from kit.remote.ship.lanes import Target  # noqa: PLC0415
 
     addresses = {node.name: node.address for node in cluster.nodes}
-    return [Target(login=context.logins[name], address=addresses[name]) for name in hosts]
+    # Once: each use of context.logins computes those of all hosts.
+    logins = context.logins
+    return [Target(login=logins[name], address=addresses[name]) for name in hosts]
 
 
 def raise_first(context: Context, failures: Mapping[str, KitError], order: Sequence[str]) -> None:
     if not failures:
         return
     first, *others = sorted(failures, key=lambda name: order.index(name) if name in order else -1)
-    for name in others:
-        context.reporter.report(Warned(text=f"{name}: {failures[name].message}", hint=failures[name].hint))
+    # Only after a failure:
+    from kit.model.failures import alike  # noqa: PLC0415
+
+    for failure in alike(KitError(failures[name].message, hint=failures[name].hint, host=name) for name in others):
+        context.reporter.report(Warned(text=str(failure), hint=failure.hint))
     raise failures[first]

@@ -16,6 +16,7 @@ from kit.events import HostDone, HostStep, Phase, Warned
 from kit.flows.cluster.change import execution_of
 from kit.flows.cluster.look import failed
 from kit.flows.context import Context
+from kit.model.failures import alike
 from kit.model.host import Host
 from kit.model.lock import AuditEntry
 from kit.model.plan import Plan
@@ -24,6 +25,7 @@ from kit.model.setup.facts import SetupFacts
 from kit.model.setup.paths import LOCK
 from kit.model.setup.result import Draft, SetupHost, SetupResult
 from kit.model.setup.steps import Reboot
+from kit.model.text import fold
 from kit.model.values import asdict, replace
 from kit.plan.setup.setup import setup_plan, useless_reboots
 from kit.plan.setup.sysctl import KEYS
@@ -115,13 +117,16 @@ def setup(context: Context, request: SetupRequest) -> SetupResult:
 
 def report_remarks(context: Context, result: Draft, request: SetupRequest, *, before: bool = False) -> None:
     """Warn of what is left: remarks, and what waits for a reboot."""
-    for remark in result.remarks:
-        context.reporter.report(Warned(text=f"{remark.host}: {remark.text}", hint=remark.hint))
+    for remark in alike(KitError(one.text, hint=one.hint, host=one.host) for one in result.remarks):
+        context.reporter.report(Warned(text=str(remark), hint=remark.hint))
+    waiting: dict[str, list[str]] = {}
     for host, reasons in result.waiting.items():
-        verb = "will need" if before and not result.plan.empty else "needs"
+        waiting.setdefault("; ".join(reasons), []).append(host)
+    for why, hosts in waiting.items():
+        verb = "will need" if before and not result.plan.empty else "needs" if len(hosts) == 1 else "need"
         command = "kit setup --allow-reboot, which reboots one host after the other"
         hint = None if request.reboot else f"when no container runs there: {command}"
-        context.reporter.report(Warned(text=f"{host} {verb} a reboot: {'; '.join(reasons)}", hint=hint))
+        context.reporter.report(Warned(text=f"{fold(hosts)} {verb} a reboot: {why}", hint=hint))
 
 
 def _observed(context: Context) -> Sequence[SetupFacts]:
@@ -218,8 +223,8 @@ def _record(context: Context, request: SetupRequest, plan: Plan, outcome: str, s
         if done.code != 0:
             raise StepError(f"kit setup is not in its audit: {done.error_text}", host=host.name)
 
-    for error in fanout.each([context.host(name) for name in counts], work).failures.values():
-        context.reporter.report(Warned(text=str(error), hint=error.hint))
+    for failure in alike(fanout.each([context.host(name) for name in counts], work).failures.values()):
+        context.reporter.report(Warned(text=str(failure), hint=failure.hint))
 
 
 def _without_effect(plan: Plan) -> KitError:

@@ -24,6 +24,9 @@ LEAST_S = 30.0
 PATIENCE = 3
 # The shortest limit of the first run with the current arguments, because all others are compared with it.
 FIRST_S = 90.0
+# The exit code of a run that a person stopped, and a part of why kit ended one whose ranks did not all start
+# (images/lib/kitrun/decide.py).
+STOPPED, UNSTARTED = 143, "ranks were up after"
 # Where progress of measurements is shown, in place of a host.
 TASK = "measure"
 # No all-reduce is quicker, or lasts longer.
@@ -119,8 +122,7 @@ class Perf(Struct):
         words = ("--sizes", sizes, "--repeats", str(REPEATS), "--seconds", f"{seconds:.3f}", "--json")
         result, printed = self._launch(args, ("mpi_perf", "allreduce", *words), limit)
         if result.stopped:
-            kind = TimeIsUpError if last or limit < PATIENCE * self.per_run_s else StepError
-            raise kind(f"it did not end within {limit:.0f} s", hint="give it more time: --minutes")
+            raise _ended(result, limit, final=last or limit < PATIENCE * self.per_run_s)
         _check(result, printed.errors)
         for line in reversed(printed.lines):
             if line.startswith("{"):
@@ -159,6 +161,19 @@ class Perf(Struct):
         self.skipped.append(f"{text}: {error.message}")
         if not isinstance(error, TimeIsUpError):
             self.broken = error.message
+
+
+def _ended(result: RunResult, limit: float, *, final: bool) -> KitError:
+    """Return the error for a run that was ended. `final`: it had less time than a run needs that does not hang."""
+    if result.exit_code == STOPPED:
+        return NotReadyError(
+            f"kit tune ended early, and wrote nothing: its run {result.plan.run_id} was ended ({result.stopped})",
+            hint="start again: kit tune",
+        )
+    if UNSTARTED in result.stopped:
+        return StepError(result.stopped, hint=f"see why: kit logs {result.plan.run_id}; then: kit doctor")
+    kind = TimeIsUpError if final else StepError
+    return kind(f"it did not end within {limit:.0f} s", hint="give it more time: --minutes")
 
 
 def _check(result: RunResult, errors: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kit.errors import KitError, StepError
 from kit.model import names
-from kit.model.launch import Node
+from kit.model.launch import ClusterRecord, Node
 from kit.model.nccl import LIBRARY
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
@@ -169,13 +169,22 @@ def python_fits(version: str | None) -> bool:
     return len(words) > 1 and words[0].isdigit() and words[1].isdigit() and (int(words[0]), int(words[1])) >= PYTHON
 
 
-def port_problem(facts: HostFacts, spec: ClusterSpec, node: Node) -> KitError | None:
-    """Return a problem if another program listens on the port that the node's sshd needs."""
+def port_problem(
+    facts: HostFacts, spec: ClusterSpec, node: Node, before: ClusterRecord | None = None
+) -> KitError | None:
+    """Return a problem if another program listens on the port that the node's sshd needs.
+
+    `before` is the record of the last deploy, or None if there is none.
+    """
     if not facts.engine and facts.files:
         return None  # Only the engine knows whether the cluster's own node listens there.
+    ours = any(c.running for c in facts.containers if c.cluster == spec.name)
+    if before is not None and before.ssh_port != spec.ssh_port:
+        # A node has one port. While it listens on that of the last deploy, somebody else has the new one.
+        ours = ours and f"{node.address}:{before.ssh_port}" not in facts.listening
     # A node listens on its own address only. Another program has what is taken on all addresses: ssh_port may be new.
     wanted = {f"0.0.0.0:{spec.ssh_port}"}
-    if not any(c.running for c in facts.containers if c.cluster == spec.name):
+    if not ours:
         wanted.add(f"{node.address}:{spec.ssh_port}")
     taken = wanted & facts.listening
     if not taken:

@@ -96,7 +96,8 @@ def _steps(
         yield ComposeUp(
             folder=names.folder(spec.name),
             project=names.project(spec.name),
-            recreate=bool(new_key or lacks) and any(c.cluster == spec.name for c in facts.containers),
+            recreate=_misnamed(facts, spec, service)
+            or (bool(new_key or lacks) and any(c.cluster == spec.name for c in facts.containers)),
             why=lacks or _why_up(facts, spec, service, new_key=new_key),
             servers=data.servers(spec),
         )
@@ -115,7 +116,18 @@ def _why_up(facts: HostFacts, spec: ClusterSpec, service: str, *, new_key: bool)
         return f"the host becomes {service}"
     if not all(c.running for c in own):
         return f"{service} is {own[0].status or 'stopped'}"
+    if _misnamed(facts, spec, service):
+        return "its container has another name"
     return "it has a new host key" if new_key else "its definition changed"
+
+
+def _misnamed(facts: HostFacts, spec: ClusterSpec, service: str) -> bool:
+    """Return whether the service has a container, and none with its name: Compose would start it, and not rename it.
+
+    Compose creates a new container under another name, and was cut, as by a power loss, before it renamed that.
+    """
+    own = [c.name for c in facts.containers if c.cluster == spec.name and c.service == service and not c.swarm]
+    return bool(own) and names.container(spec.name, service) not in own
 
 
 def _files(site: Site, compose: stack.ComposeFile, node: Node) -> Iterable[File]:
@@ -131,7 +143,8 @@ def _files(site: Site, compose: stack.ComposeFile, node: Node) -> Iterable[File]
 def _head_files(site: Site) -> Iterable[File]:
     keys = site.keys
     yield record_file(site.text)
+    # The public half first, as of a host key: a deploy that is cut between both leaves no older half beside a new key.
+    yield File(f"{names.CLIENT_KEY}.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
     if keys.client.private:
         yield File(names.CLIENT_KEY, keys.client.private, PRIVATE, "the head's key")
-    yield File(f"{names.CLIENT_KEY}.pub", f"{keys.client.public}\n".encode(), PUBLIC, "the head's key")
     yield from launch_files(site.spec, site.record, keys, client_key=ssh.CLIENT_KEY)

@@ -46,9 +46,10 @@ def problems_of(
         problems += [pythonless] if pythonless else []
     problems += [problem for facts in observed for problem in checks.arch_problems(facts, image.arches)]
     by_name = {node.name: node for node in nodes}
+    before = record.deployed_record(observed)
     for facts in observed:
         if facts.host.name in by_name:
-            taken = checks.port_problem(facts, spec, by_name[facts.host.name])
+            taken = checks.port_problem(facts, spec, by_name[facts.host.name], before)
             problems += [taken] if taken else []
     return problems + checks.cluster_problems(observed, nodes)
 

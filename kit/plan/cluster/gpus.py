@@ -25,8 +25,8 @@ _INSTALL = (
     "install it: kit setup --only toolkit (Debian and Ubuntu); elsewhere, install nvidia-container-toolkit "
     "(https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html), then: "
 )
-# A GPU or a MIG device in a CDI file of nvidia-ctk: 0, 0:1 or its UUID.
-_CDI_FORM = re.compile(r"[0-9]+(?::[0-9]+)?|(?:GPU|MIG)-.+")
+# A GPU or a MIG device in a CDI file, by the --device-name-strategy of nvidia-ctk: 0 and 0:1, gpu0 and mig0:1, UUIDs.
+_CDI_FORM = re.compile(r"(?:gpu)?[0-9]+|(?:mig)?[0-9]+:[0-9]+|(?:GPU|MIG)-.+")
 # How many ranges and single GPUs a note names.
 _MOST_GPUS = 8
 # How many processes kit ps names on a host.
@@ -186,10 +186,15 @@ def _cdi_forms(gpu: Gpu, devices: Iterable[str]) -> list[set[str]]:
     After MIG devices were made again, their numbers may be the same, and their UUIDs are not.
     """
     if gpu.mig is None:
-        return [{str(gpu.index), gpu.uuid}]
+        return [{*cdi_names(str(gpu.index)), gpu.uuid}]
     if any(name.startswith("MIG-") for name in devices):
         return [{uuid} for uuid in gpu.mig]
-    return [{f"{gpu.index}:{number}", uuid} for number, uuid in enumerate(gpu.mig)]
+    return [{*cdi_names(f"{gpu.index}:{number}"), uuid} for number, uuid in enumerate(gpu.mig)]
+
+
+def cdi_names(number: str) -> tuple[str, str]:
+    """Return the CDI names of a GPU (0) or a MIG device (0:1) by this number; nvidia-ctk can write the type before."""
+    return number, f"mig{number}" if ":" in number else f"gpu{number}"
 
 
 def _gone(facts: HostFacts) -> tuple[str, ...]:
@@ -199,7 +204,7 @@ def _gone(facts: HostFacts) -> tuple[str, ...]:
     """
     if facts.gpu_fault or any(gpu.index < 0 for gpu in facts.gpus):
         return ()
-    whole = {name for gpu in facts.gpus for name in (str(gpu.index), gpu.uuid)}
+    whole = {name for gpu in facts.gpus for name in (*cdi_names(str(gpu.index)), gpu.uuid)}
     parts = {name for gpu in facts.gpus for form in _cdi_forms(gpu, ()) for name in form}
     return tuple(name for name in facts.gpu_engine.cdi if _CDI_FORM.fullmatch(name) and name not in whole | parts)
 

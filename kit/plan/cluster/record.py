@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from kit.errors import NotReadyError
 from kit.model.answer import OddAnswer, decode, other_version
 from kit.model.launch import MOST_SLOTS, ClusterRecord, Node
+from kit.model.observed import HostFacts
 from kit.model.values import fields
 
 VERSION = 1
@@ -50,3 +52,17 @@ def from_text(text: str) -> ClusterRecord:
     except OddAnswer as odd:
         raise NotReadyError(f"the cluster's record on the head cannot be read: {odd}", hint="run: kit deploy") from None
     return record
+
+
+def record_of(facts: HostFacts) -> ClusterRecord | None:
+    """Return a head's record. Return None without one, if another version of kit wrote it, or if it is broken."""
+    try:
+        return from_text(facts.record) if facts.record else None
+    except NotReadyError:
+        return None
+
+
+def deployed_record(observed: Iterable[HostFacts]) -> ClusterRecord | None:
+    """Return the record of the last deploy, whichever of the hosts is its head."""
+    head = next((facts for facts in observed if facts.record is not None), None)
+    return record_of(head) if head is not None else None

@@ -12,7 +12,19 @@ from msgspec import Struct
 
 from kit.model.run import EndedBefore, Failure
 from kit.plan.run.banners import RULE_OFF
-from kit.plan.run.causes import AFTERMATH, ENDINGS, HUNG_UP, NOTICED, READ_ONLY, SURE, SURVIVED, TELLING, WARNINGS, Rule
+from kit.plan.run.causes import (
+    AFTERMATH,
+    ENDINGS,
+    HUNG_UP,
+    NOTICED,
+    OF_RANKS,
+    READ_ONLY,
+    SURE,
+    SURVIVED,
+    TELLING,
+    WARNINGS,
+    Rule,
+)
 
 # The numbers of Linux, whatever this machine runs: a shell reports a signal as exit code 128 plus its number.
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -20,6 +32,8 @@ SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 
 # megabyte.
 LINES = 1000
 LINE = 2000
+# The lines of a message below an exception.
+MESSAGE = 12
 # What `…` in a pattern matches. The bound keeps a search of any line short.
 GAP = "[^\n]{0,300}?"
 
@@ -34,6 +48,12 @@ _FRAMES = ('  File "', "    ")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 # With a process group, PyTorch writes the rank before each line of a traceback.
 _RANK = re.compile(r"^\[rank\d+\]: ")
+# Python 3.13 and others color their lines on a terminal, and elsewhere if FORCE_COLOR is set.
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
+# An exception group, such as one of asyncio, has a bar before each line, and a numbered rule above each member.
+_GROUP = "Exception Group Traceback (most recent call last):"
+_BAR = re.compile(r"^ +[|+] ?")
+_MEMBER = re.compile(r"[-+]+ (?:\d+|\.\.\.) -+$")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # Compiled code may crash in the cleanup after the exception that ended the program. A program that another signal ended
 # had handled its exceptions.
@@ -42,8 +62,14 @@ _CRASHES = ("SIGABRT", "SIGSEGV")
 _IGNORED = ("Exception ignored in", "Error in atexit")
 # mpirun prints this when a host never started a rank.
 _UNSTARTED = "unable to reliably start one or more daemons"
-# Lines of mpirun that do not say why it gave up: warnings, and what follows from the end of a rank.
+# Lines of mpirun, or of torchrun, that do not say why it gave up: warnings, what follows from the end of a rank, and
+# what is around an exception.
 _UNINFORMATIVE = (
+    *_CHAINED,
+    _TRACEBACK,
+    "Exception raised from ",
+    "frame #",
+    "<omitting python frames>",
     "[",
     "WARNING",
     "Warning: ",
@@ -86,8 +112,10 @@ def cause(failure: Failure, run: str = "RUN") -> Cause | None:
     lines = _end(failure.lines)
     exceptions = _exceptions(lines) if _signal(failure) in ("", *_CRASHES) else []
     rank = _Output("\n".join(_without_survived(lines, exceptions)), "\n".join(exceptions))
-    mpirun = _Output("\n".join(_end(failure.mpirun)))
-    known = _find(SURE, failure, run) or _find(TELLING, failure, run, rank) or _find(TELLING, failure, run, mpirun)
+    own = _end(failure.mpirun)
+    # If no rank failed, these are of torchrun. Else they follow from the end of the rank.
+    mpirun = _Output("\n".join(own), "\n".join(_exceptions(own)) if failure.kind == "mpirun" else "")
+    known = _find(SURE, failure, run) or _find(OF_RANKS, failure, run, rank) or _find(TELLING, failure, run, mpirun)
     aftermath = _find(AFTERMATH, failure, run, rank)
     if not known and (failure.kind != "rank" or _signal(failure) or aftermath):
         known = _find(WARNINGS, failure, run, rank) or _find(WARNINGS, failure, run, mpirun)
@@ -127,9 +155,9 @@ def headline(failure: Failure) -> str:  # noqa: PLR0911  (one case a kind)
     if failure.kind == "code":
         return f"the code is not ready on {failure.host}: {failure.lines[0] if failure.lines else 'it gave no reason'}"
     if failure.kind == "mpirun":
-        sentences = [sentence for line in _sentences(failure.mpirun) if (sentence := _shown(line))]
+        sentences = [sentence for sentence in _sentences(failure.mpirun) if _shown(sentence)]
         if sentences:
-            return f"mpirun gave up: {next(filter(_is_informative, sentences), sentences[0])}"
+            return f"mpirun gave up: {_shown(next(filter(_is_informative, sentences), sentences[0]))}"
         if failure.signal:
             return f"mpirun on {failure.host or 'the head'} was killed by {failure.signal}"
         return "mpirun gave up" + (f" with exit code {failure.exit_code}" if failure.exit_code is not None else "")
@@ -215,28 +243,45 @@ def _words(rule: Rule, output: _Output) -> dict[str, str] | None:
 
 
 def _end(lines: Sequence[str]) -> list[str]:
-    return [line[:LINE] for line in lines[-LINES:]]
+    return [_COLOR.sub("", line[:LINE]) for line in lines[-LINES:]]
+
+
+def _plain(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines without the ranks that PyTorch writes before them, and without the bars of exception groups."""
+    grouped = False
+    for line in lines:
+        own = _RANK.sub("", line)
+        grouped = own.startswith(f"  + {_GROUP}") or (grouped and _BAR.match(own) is not None)
+        yield _BAR.sub("", own) if grouped else own
 
 
 def _exceptions(lines: Iterable[str]) -> list[str]:
     """Return the exception that ended a Python program and those it was raised from, without handled ones."""
     exceptions: list[str] = []
     chained = ignored = traced = False
-    plain = [_RANK.sub("", line) for line in lines]
-    for line, below in zip(plain, [*plain[1:], ""], strict=False):
-        if line.startswith(_CHAINED):
+    plain = list(_plain(lines))
+    for at, (line, below) in enumerate(zip(plain, [*plain[1:], ""], strict=False)):
+        if line.startswith(_CHAINED) or _MEMBER.match(line):
             chained = True
         elif line.startswith(_IGNORED):
             ignored = True
-        elif line.startswith(_TRACEBACK):
+        elif line.startswith((_TRACEBACK, _GROUP)):
             traced = True
         elif _EXCEPTION.match(line) or (traced and _NAMED.match(line) and not below.startswith(_FRAMES)):
             if not ignored and not chained:
                 exceptions.clear()
             if not ignored:
-                exceptions.append(line)
+                exceptions.append(_message(plain, at))
             chained = ignored = traced = False
     return exceptions
+
+
+def _message(lines: Sequence[str], at: int) -> str:
+    """Return the line of an exception. If that ends with a colon, its message goes on in the lines below it."""
+    if not lines[at].endswith(":"):
+        return lines[at]
+    more = takewhile(lambda line: not line.startswith((_TRACEBACK, *_CHAINED, *_IGNORED)), lines[at + 1 : at + MESSAGE])
+    return " ".join(" ".join([lines[at], *more]).split())[:LINE]
 
 
 def _without_survived(lines: list[str], exceptions: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from kit.model.local import LocalGpus
 from kit.model.observed import Gpu, HostFacts
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
-from kit.plan.cluster.gpus import compose_driver, generate
+from kit.plan.cluster.gpus import cdi_names, compose_driver, generate
 
 
 def wished(text: str | None) -> LocalGpus | None:
@@ -66,7 +66,8 @@ def resolved(wish: LocalGpus, facts: HostFacts) -> LocalGpus | KitError | None:
     chosen = _chosen(wish, facts.gpus)
     if driver == "nvidia" or wish.known is None:
         return wish
-    names = [next((name for name in forms if name in facts.gpu_engine.cdi), None) for forms in chosen]
+    forms = [[*names, *(cdi_names(name)[1] for name in names)] for names in chosen]
+    names = [next((name for name in form if name in facts.gpu_engine.cdi), None) for form in forms]
     if None not in names:
         return replace(wish, names=tuple(name for name in names if name is not None))
     if facts.gpu_engine.hook:

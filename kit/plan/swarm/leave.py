@@ -25,16 +25,17 @@ def leaving(spec: ClusterSpec, observed: Sequence[HostFacts]) -> Leaving:
 
     The hosts also leave the swarm if kit made it and nothing else uses it.
     """
-    head = observed[0]
-    stacked = any(service.cluster == spec.name for service in head.swarm.services) or bool(head.swarm.secrets)
+    # Only a manager knows the stack. It is not the first host if the head moves in the same deploy.
+    manager = max(observed, key=lambda facts: (_has_stack(facts, spec.name), facts.swarm.manager))
+    stacked = _has_stack(manager, spec.name)
     if not stacked and not any(names.NODE_ENV in facts.files for facts in observed):
         return Leaving()
     before: tuple[Round, ...] = ()
     if stacked:
         gone = StackRemove(cluster=spec.name, why="Compose starts the nodes from now on")
-        before = (Round(name=TAKE_OFF, hosts=(HostPlan(host=head.host.name, steps=(gone,)),)),)
+        before = (Round(name=TAKE_OFF, hosts=(HostPlan(host=manager.host.name, steps=(gone,)),)),)
     members = {facts.swarm.node_id for facts in observed if facts.swarm.made and names.NODE_ENV in facts.files}
-    if not may_leave(head, names.node_label(spec.name), members, spec.name):
+    if not may_leave(manager, names.node_label(spec.name), members, spec.name):
         members = set()
     # Swarm ends tasks at its own pace on each host. Until then a task occupies the port that Compose's node needs, and
     # its host cannot leave.
@@ -48,11 +49,15 @@ def leaving(spec: ClusterSpec, observed: Sequence[HostFacts]) -> Leaving:
     return Leaving(before=before, steps=steps)
 
 
-def may_leave(head: HostFacts, key: str, leaving: set[str], cluster: str) -> bool:
-    """Return whether only this cluster uses the head's swarm: no other service, cluster label or member."""
-    if any(service.cluster != cluster for service in head.swarm.services):
+def _has_stack(facts: HostFacts, cluster: str) -> bool:
+    return any(service.cluster == cluster for service in facts.swarm.services) or bool(facts.swarm.secrets)
+
+
+def may_leave(manager: HostFacts, key: str, leaving: set[str], cluster: str) -> bool:
+    """Return whether only this cluster uses the manager's swarm: no other service, cluster label or member."""
+    if any(service.cluster != cluster for service in manager.swarm.services):
         return False
-    for entry in head.swarm.nodes:
+    for entry in manager.swarm.nodes:
         if any(label.startswith("kit.") and label != key for label in entry.labels):
             return False
         if entry.id not in leaving and entry.state != "down":

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kit.model import names
+from kit.model.text import fold
 from kit.model.tune import Candidate, Machine, Setting, Timing, Tried, Tuning
 from kit.model.values import replace
 from kit.plan.bench.cases import has_horovod
@@ -279,7 +280,7 @@ def _wire_advice(machines: Sequence[Machine]) -> list[str]:
     if len(machines) > 1 and rates and min(rates) != max(rates):
         slow = [m.name for m in machines if m.nic_mbit == min(rates)]
         advice.append(
-            f"{', '.join(slow)}: a NIC of {min(rates)} Mbit/s where others have {max(rates)}: all wait for the slowest"
+            f"{fold(slow)}: a NIC of {min(rates)} Mbit/s where others have {max(rates)}: all wait for the slowest"
         )
     mtus = {m.mtu for m in machines if m.mtu}
     if len(mtus) > 1:

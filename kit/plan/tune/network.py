@@ -7,6 +7,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 from kit.model.host import Host
 from kit.model.observed import Interface
+from kit.model.text import fold
 from kit.model.tune import Machine, Setting, Wire
 from kit.plan.cluster import network
 
@@ -89,7 +90,7 @@ def overridden(wire: Wire, now: float, hosts: Sequence[Host]) -> str | None:
     shown = ", ".join(f"{name} internal={addresses[name]}" for name in stated)
     return (
         f"{_rates(wire, now)}, but internal= in the hosts file overrides network:. Change it to {shown}; or remove "
-        f"internal= from {', '.join(stated)} and run kit tune again"
+        f"internal= from {fold(stated)} and run kit tune again"
     )
 
 

@@ -20,6 +20,7 @@ from kit.remote.machine.operator import operator
 from kit.remote.scripts import script
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
+from kit.remote.ssh.refusals import starting
 from kit.remote.ssh.transport import Completed, Transport, as_root
 
 BEAT_S = 5.0
@@ -76,14 +77,15 @@ class _NoSession(Exception):
 
 def _ask(head: Login, command: str) -> Lock:
     start = _now()
-    process = subprocess.Popen(
-        [*openssh_argv(head), command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # kit handles Ctrl-C, and releases the lock when the work has ended.
-        start_new_session=True,
-    )
+    with starting(head.host):
+        process = subprocess.Popen(
+            [*openssh_argv(head), command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # kit handles Ctrl-C, and releases the lock when the work has ended.
+            start_new_session=True,
+        )
     late = threading.Event()
 
     def give_up() -> None:

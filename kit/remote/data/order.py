@@ -102,6 +102,8 @@ class Order:
         self._answers: queue.Queue[bytes | KitError] = queue.Queue(maxsize=_MOST_UNREAD)
         self._partial, self._errors = bytearray(), bytearray()
         self._gone = False
+        # When ssh started, by the monotonic clock; None before the host's turn to log in.
+        self._since: float | None = None
         self._going = threading.Event()
         self._refused: str | None = None
         self._transport: LiveTransport | None = None
@@ -113,12 +115,14 @@ class Order:
         return self
 
     def begun(self) -> Order:
-        """Wait for the stager to take an order. Raises the error of a host where it cannot."""
-        end = time.monotonic() + START_S
+        """Wait for the stager to take an order. Raises the error of a host where it cannot.
+
+        The limit counts from the start of ssh, so hosts that hang together are over it together.
+        """
         while not self._going.wait(0.05):
             if not self._thread.is_alive() and not self._going.is_set():
                 raise self._error(self._answers.get())
-            if time.monotonic() > end:
+            if self._since is not None and time.monotonic() - self._since > START_S:
                 raise SlowError(
                     f"the stager did not start within {START_S:.0f} s",
                     hint=f"look at the host's load and its engine: kit ssh {self.host.name} -- sudo docker ps",
@@ -149,9 +153,13 @@ class Order:
         with answer_of(self.host.name, "what its stager says"):
             return read(line)
 
-    def answer(self, patience_s: float) -> StagerAnswer:
-        """Return the next answer. Raises SlowError if none comes in time."""
-        answer = self.next(patience_s)
+    def answer(self, patience_s: float, *, since: float | None = None) -> StagerAnswer:
+        """Return the next answer. Raises SlowError if none comes in time.
+
+        The time counts from `since` by the monotonic clock, when other hosts were asked, too; by default, from now.
+        """
+        passed = 0.0 if since is None else time.monotonic() - since
+        answer = self.next(max(0.0, patience_s - passed))
         if answer is None:
             raise SlowError(
                 f"the stager did not answer within {patience_s:.0f} s",
@@ -183,6 +191,7 @@ class Order:
     def _run(self) -> None:
         error: KitError
         turn = self._logins.turn()
+        self._since = time.monotonic()
 
         def begin() -> bool:
             turn.end()

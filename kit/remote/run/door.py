@@ -28,6 +28,7 @@ from kit.remote.scripts import in_node, script
 from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
+from kit.remote.ssh.refusals import starting
 from kit.remote.ssh.stream import errors_of
 from kit.remote.ssh.transport import Completed, as_root
 
@@ -120,13 +121,14 @@ class Door:
         argv = openssh_argv(self._head, options=KEEP_ALIVE, sharing="make")
         command = as_root(in_node(self._container, LAUNCHER, interactive=True))
         # Ctrl-C must not reach ssh: kit asks the run to stop, and waits until it has ended.
-        self._process = subprocess.Popen(
-            [*argv, command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        with starting(self.host):
+            self._process = subprocess.Popen(
+                [*argv, command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
 
     def open(self, *, patient: bool = True) -> None:
         """Connect, and read the first line. Raises UnreachableError or NotReadyError.

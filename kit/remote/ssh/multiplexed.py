@@ -15,16 +15,15 @@ from collections.abc import Sequence
 from kit.errors import Interrupted, SlowError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.values import replace
-from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, control_argv, openssh_argv
 from kit.remote.ssh.private import make_folder
 from kit.remote.ssh.refusals import (
     broken_error,
     missing_key_error,
-    no_client_error,
     no_connection_error,
     no_shell_error,
+    starting,
 )
 from kit.remote.ssh.talk import START_S, Ended, LateError, StoppedError, Talk
 from kit.remote.ssh.transport import Completed, Live, LiveTransport, Output, fenced
@@ -105,7 +104,7 @@ class OpenSshTransport(LiveTransport):
         return replace(self._login, socket=f"{self._own_folder}/s")
 
     def _attempt(self, login: Login, command: str, live: Live, stdin: bytes, timeout_s: float) -> Ended:
-        try:
+        with starting(self._host.name):
             process = subprocess.Popen(
                 [*openssh_argv(login, options=self._options, sharing="make"), command],
                 stdin=subprocess.PIPE,
@@ -115,10 +114,6 @@ class OpenSshTransport(LiveTransport):
                 # Ctrl-C must not reach ssh: kit decides what ends.
                 start_new_session=True,
             )
-        except FileNotFoundError as error:
-            raise no_client_error() from error
-        except OSError as error:
-            raise open_files.no_connection(error, self._host.name) from error
         self._process = process
         try:
             return Talk(process, live, stdin=stdin, timeout_s=timeout_s).run()

@@ -30,12 +30,13 @@ def run_in_terminal(argv: Sequence[str]) -> int:
     sys.stderr.flush()
     # The command starts with the signals' own meaning: a handler does not outlive the start of a program.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
-    process = subprocess.Popen(list(argv))
+    process = None
     try:
+        process = subprocess.Popen(list(argv))
         code = process.wait()
         return code if code >= 0 else 128 - code
     finally:
-        if process.poll() is None:
+        if process is not None and process.poll() is None:
             process.terminate()
             process.wait()
         for number, handler in before.items():

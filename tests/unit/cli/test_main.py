@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ import pytest
 
 from kit import errors
 from kit.cli.main import main
+from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
 from kit.cli.verbs.grammar import Verb
 from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, KitError, StepError, UnreachableError
+from tests.fakes.head import until
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = ("fabric", "paramiko", "docker", "rich", "jinja2", "yaml", "requests")
@@ -230,6 +234,40 @@ sys.exit(main(["schema"], handle=handle))
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_a_pipe_that_another_program_made_fail_when_full_gets_all() -> None:
+    """ssh and Node leave the pipe of a script like this. Then a full pipe is an error, unless kit waits."""
+    code = """
+import sys
+from kit.cli.main import main
+def handle(verb, session):
+    for _ in range(2000):
+        session.terminal.say("x" * 99)
+    session.terminal.pass_on(b"y" * 200_000, "stdout")
+sys.exit(main(["schema"], handle=handle))
+"""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with (
+        os.fdopen(reader, "rb") as out,
+        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=writer) as process,
+    ):
+        os.close(writer)
+        size = bytearray(4)
+        until(lambda: not fcntl.ioctl(reader, termios.FIONREAD, size) and int.from_bytes(size, sys.byteorder) > 60_000)
+        assert len(out.read()) == 400_000
+    assert process.returncode == 0
+
+
+def test_an_input_that_another_program_made_fail_when_empty_is_read_to_its_end() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with os.fdopen(reader) as inp:
+        terminal = Terminal(out=io.StringIO(), err=io.StringIO(), inp=inp, environ={})
+        assert terminal.piped == reader
+        assert os.get_blocking(reader)
+    os.close(writer)
 
 
 def test_a_second_ctrl_c_does_not_cut_the_report_short() -> None:

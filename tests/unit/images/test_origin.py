@@ -25,6 +25,12 @@ NOTICED = (
 )
 RAISED = b'Traceback (most recent call last):\n  File "/job/early.py", line 10, in <lambda>\nIndexError: list index\n'
 PYTORCH = b"".join(b"[rank1]: " + line for line in RAISED.splitlines(keepends=True))
+# As Python 3.13 writes it with FORCE_COLOR=1, without its frames.
+COLORED = (
+    b"Traceback (most recent call last):\n"
+    b'  File \x1b[35m"/job/early.py"\x1b[0m, line \x1b[35m10\x1b[0m, in \x1b[35m<lambda>\x1b[0m\n'
+    b"\x1b[1;35mIndexError\x1b[0m: \x1b[35mlist index out of range\x1b[0m\n"
+)
 LATER = b"[2026-11-28 16:22:31.1: W horovod/common/stall_inspector.cc] ...\n"
 
 
@@ -38,7 +44,7 @@ def found(*records: bytes) -> Any:
 ENDED = record(0, "x", b"gpu1 1 0 0")
 
 
-@pytest.mark.parametrize("text", [RAISED, PYTORCH, RAISED + LATER, b"ValueError: bad batch\n"])
+@pytest.mark.parametrize("text", [RAISED, PYTORCH, COLORED, RAISED + LATER, b"ValueError: bad batch\n"])
 @pytest.mark.parametrize("own", [b"", record(1, "x", b"gpu1 0 15 0"), record(1, "x", b"gpu1 143 0 0")])
 def test_an_exception_that_the_first_rank_only_noticed_is_the_failure(text: bytes, own: bytes) -> None:
     """mpirun ends its rank, which waits for the others."""

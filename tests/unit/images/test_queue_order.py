@@ -1,5 +1,6 @@
 """Who starts when: the order of the line, and a simulation against the rule that nobody delays the first in line."""
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -446,6 +447,28 @@ def test_a_reservation_is_kept_because_another_one_would_break_its_promise() -> 
     assert trace.promised["a"].holders == ("x",)
     assert trace.starts["a"] == end(trace, "x") == 5.0
     assert simulated(kept=False).starts["a"] == 102.0
+
+
+def test_a_long_line_of_runs_that_are_alike_looks_at_the_hosts_only_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The head decides once a second. With 1,000 runs and 256 hosts, that took a quarter of a core."""
+    looks = []
+    fit = order.fit
+    monkeypatch.setattr(order, "fit", lambda need, free: looks.append(need) or fit(need, free))
+    hosts = {f"gpu{n}": frozenset(range(8)) for n in range(256)}
+    holders = [order.Holder(f"r{n}", {f"gpu{n}": frozenset(range(8))}, 100.0 + n) for n in range(255)]
+    # Each has its own copy of the names, as they come from files.
+    line = [
+        order.Waiting(f"a{n}", n, order.Need((8,), tuple(json.loads(json.dumps(list(hosts))))), limit=float(n % 500))
+        for n in range(1000)
+    ]
+    made = order.decide(0.0, hosts, holders, line, ended={})
+    assert [start.id for start in made.starts] == ["a0"]
+    assert made.reservation is not None
+    assert made.reservation.id == "a1"
+    assert {reason.kind for name, reason in made.reasons.items() if name != "a1"} == {"turn"}
+    assert len(looks) < 20
 
 
 def test_ten_thousand_traces_none_of_which_delays_the_first_in_line() -> None:

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from kit.model.doctor import Check, Examined, Sight
 from kit.plan.cluster.checks import port_problem
+from kit.plan.cluster.record import deployed_record
 from kit.plan.doctor.sights import sights_of
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
+    before = deployed_record(host.facts for host in examined.hosts if host.facts is not None)
     for host in examined.hosts:
         if host.facts is not None and host.node is not None:
-            yield from sights_of([port_problem(host.facts, examined.spec, host.node)])
+            yield from sights_of([port_problem(host.facts, examined.spec, host.node, before)])
 
 
 CHECK = Check(

@@ -4,7 +4,7 @@ from kit.plan.run.causes.ending import AFTERMATH, ENDINGS, NOTICED, SURVIVED, WA
 from kit.plan.run.causes.gpu import GPU
 from kit.plan.run.causes.image import IMAGE
 from kit.plan.run.causes.machine import HOST, READ_ONLY
-from kit.plan.run.causes.network import HUNG_UP, NETWORK
+from kit.plan.run.causes.network import HUNG_UP, NETWORK, SSH
 from kit.plan.run.causes.program import PROGRAM
 from kit.plan.run.causes.rule import Rule
 
@@ -13,6 +13,7 @@ __all__ = [
     "ENDINGS",
     "HUNG_UP",
     "NOTICED",
+    "OF_RANKS",
     "READ_ONLY",
     "RULES",
     "SURE",
@@ -35,5 +36,7 @@ SURE = (
 )
 
 TELLING = (*IMAGE, *GPU, *HOST, *NETWORK, *PROGRAM)
+# Those that are searched in the output of a rank.
+OF_RANKS = tuple(rule for rule in TELLING if rule not in (*SSH, HUNG_UP))
 
 RULES = (*SURE, *TELLING, *WARNINGS, *AFTERMATH, *ENDINGS, READ_ONLY)

@@ -21,6 +21,10 @@ SURVIVED = {
     " from device: CUDA_ERROR_OUT_OF_MEMORY": _MEMORY,
     " bytes on host: CUDA_ERROR_OUT_OF_MEMORY": _MEMORY,
     "Dst tensor is not initialized": _MEMORY,
+    # Optional extensions are left out with such a line.
+    "A module that was compiled using NumPy 1.x cannot be run in": ("numpy", "Numpy", "_ARRAY_API"),
+    "' not found (required by ": ("' not found (required by ", "CalledProcessError"),
+    "fatal error: Python.h: ": ("CalledProcessError", "ompil", "Inductor", "Error building extension"),
     # PyTorch tries one address after the other, and torchrun then connects to the store of another process.
     "[c10d] The server socket has failed to ": (),
     # Shells and tools go on without a cache or a lock file.

@@ -86,6 +86,7 @@ GPU = (
             "NVRM: Xid",
             "uncorrectable NVLink error",
             "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+            "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
         ),
     ),
     Rule(

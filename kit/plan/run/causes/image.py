@@ -53,6 +53,16 @@ IMAGE = (
         raised=("Error: {library}: cannot open shared object file",),
     ),
     Rule(
+        name="glibc",
+        text="a program, or a package, was built for a newer system than the image's: it needs {version}",
+        hint="pin an older version of the package in image.pip in kit.yaml, build your own program in the image, or "
+        f"use a newer image.base, then {BUILD}",
+        says=(
+            "version `{version:GLIBC}' not found (required by ",
+            "version `{version:CXXABI}' not found (required by ",
+        ),
+    ),
+    Rule(
         name="undefined-symbol",
         text="a compiled extension was built for another version of a library that it uses",
         hint=f"pin versions that match each other in image.pip in kit.yaml, then {BUILD}",
@@ -130,13 +140,15 @@ IMAGE = (
     ),
     Rule(
         name="compiler",
-        text="the program compiles code (torch.compile, Triton or an extension), but the image has no compiler",
+        text="the program compiles code (torch.compile, Triton or an extension), but the image lacks a compiler, or "
+        "Python's headers",
         hint=f"add g++ and python3-dev (for extensions, also ninja-build) to image.packages in kit.yaml, then {BUILD}",
         raised=(
             "Failed to find C compiler. Please specify via CC",
             "No working C++ compiler found in ",
             "Ninja is required to load C++ extensions",
         ),
+        says=("fatal error: Python.h: No such file or directory",),
     ),
     Rule(
         name="script",

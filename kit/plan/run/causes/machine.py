@@ -32,6 +32,7 @@ HOST = (
         hint="set shm_size in kit.yaml, to 8gb for example, then run: kit deploy",
         says=(
             "unable to write to file </torch_",
+            "unable to allocate shared memory(shm) for file </torch_…>: No space left on device",
             "unable to open shared memory object </torch_",
             "error writing '/dev/shm/",
             "insufficient shared memory (shm)",
@@ -48,7 +49,15 @@ HOST = (
         hint="free some space (for /dev/shm, raise shm_size in kit.yaml); see which one is full: kit exec "
         "{host} -- df -h",
         says=(": No space left on device", "; No space left on device", "Disk quota exceeded"),
-        raised=("[Errno 28] No space left on device",),
+        # h5py, which Keras uses, has words of its own; NumPy and PyTorch do not even name the error. Newer versions of
+        # PyTorch raise the last one.
+        raised=(
+            "[Errno 28] No space left on device",
+            "OSError: [Errno 28] ",
+            "PytorchStreamWriter failed writing file ",
+            "OSError: … requested and … written",
+            "RuntimeError: basic_ios::clear: iostream error",
+        ),
     ),
     Rule(
         name="read-only",
@@ -142,7 +151,14 @@ HOST = (
         hint="use fewer data workers, set OMP_NUM_THREADS in env: of kit.yaml, or raise pids: below security:; see the "
         "limit: kit exec "
         "{host} -- cat /sys/fs/cgroup/pids.max",
-        says=("pthread_create failed", "fork: Resource temporarily unavailable"),
+        # The last three are of TensorFlow, of OpenMP (PyTorch), and of any thread of C++.
+        says=(
+            "pthread_create failed",
+            "fork: Resource temporarily unavailable",
+            " creation via pthread_create() failed",
+            "libgomp: Thread creation failed: Resource temporarily unavailable",
+            "what():  Resource temporarily unavailable",
+        ),
         raised=("can't start new thread", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),
     ),
     Rule(
@@ -150,5 +166,6 @@ HOST = (
         text="the rank reached its limit of open files",
         hint="set ulimits: {{nofile: 1048576}} in kit.yaml, then run: kit deploy",
         says=("Too many open files",),
+        raised=("RuntimeError: received 0 items of ancdata",),
     ),
 )

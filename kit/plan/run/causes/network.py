@@ -14,6 +14,38 @@ HUNG_UP = Rule(
     says=("kex_exchange_identification: ", "ssh_exchange_identification: ", "banner exchange: "),
 )
 
+# What the ssh of mpirun prints, as HUNG_UP. The ssh of a rank, such as that of git, connects to another server.
+SSH = (
+    Rule(
+        name="ssh-refused",
+        text="no sshd answers at {address}, port {port}: that node's container is down",
+        hint="see which node is down with kit ps, then start it again: kit deploy",
+        says=("ssh: connect to host {address} port {port}: Connection refused",),
+    ),
+    Rule(
+        name="ssh-unreachable",
+        text="the head cannot reach {address}, port {port}: the VM is down, or a firewall blocks the port",
+        hint="open the port between the VMs (ssh_port in kit.yaml), then run: kit deploy",
+        says=("ssh: connect to host {address} port {port}: ",),
+    ),
+    Rule(
+        name="ssh-name",
+        text="the head cannot resolve the name {address}",
+        hint="set internal= for that VM in the hosts file, then run: kit deploy",
+        says=("ssh: Could not resolve hostname {address}: ",),
+    ),
+    Rule(
+        name="ssh-key",
+        text="a node and the head have keys from different deploys",
+        hint="replace the keys: kit deploy",
+        says=(
+            "Host key verification failed",
+            "REMOTE HOST IDENTIFICATION HAS CHANGED",
+            ": Permission denied (publickey",
+        ),
+    ),
+)
+
 NETWORK = (
     Rule(
         name="nccl-interface",
@@ -76,6 +108,23 @@ NETWORK = (
         ),
     ),
     Rule(
+        name="torch-rendezvous",
+        text="torchrun waited in vain for the torchrun of another host: that did not start, or had ended; or a "
+        "firewall between the VMs",
+        hint="read what the others printed; let the VMs reach each other on all TCP ports; see which ones do not: "
+        "kit doctor",
+        raised=(
+            "RendezvousTimeoutError",
+            "RendezvousConnectionError: The connection to the C10d store has failed",
+        ),
+    ),
+    Rule(
+        name="gloo-interface",
+        text="Gloo found no address of the network interface {interface}",
+        hint="remove GLOO_SOCKET_IFNAME from env: and -x, because kit sets it for each host, then run: kit deploy",
+        says=("ifa != nullptr. Unable to find address for: {interface}",),
+    ),
+    Rule(
         name="gloo-connect",
         text="Gloo could not connect the ranks: a wrong interface, or a firewall between the VMs",
         hint="let the VMs reach each other on all TCP ports; remove GLOO_SOCKET_IFNAME from env: and -x, because kit "
@@ -108,34 +157,7 @@ NETWORK = (
             "was unable to complete a TCP connection",
         ),
     ),
-    Rule(
-        name="ssh-refused",
-        text="no sshd answers at {address}, port {port}: that node's container is down",
-        hint="see which node is down with kit ps, then start it again: kit deploy",
-        says=("ssh: connect to host {address} port {port}: Connection refused",),
-    ),
-    Rule(
-        name="ssh-unreachable",
-        text="the head cannot reach {address}, port {port}: the VM is down, or a firewall blocks the port",
-        hint="open the port between the VMs (ssh_port in kit.yaml), then run: kit deploy",
-        says=("ssh: connect to host {address} port {port}: ",),
-    ),
-    Rule(
-        name="ssh-name",
-        text="the head cannot resolve the name {address}",
-        hint="set internal= for that VM in the hosts file, then run: kit deploy",
-        says=("ssh: Could not resolve hostname {address}: ",),
-    ),
-    Rule(
-        name="ssh-key",
-        text="a node and the head have keys from different deploys",
-        hint="replace the keys: kit deploy",
-        says=(
-            "Host key verification failed",
-            "REMOTE HOST IDENTIFICATION HAS CHANGED",
-            ": Permission denied (publickey",
-        ),
-    ),
+    *SSH,
     # In the log of the node itself (kit.flows.run.node_log).
     Rule(
         name="node-files",
@@ -181,6 +203,10 @@ NETWORK = (
         name="mpi-option",
         text="mpirun does not know the option {option}",
         hint="correct mpi.args in kit.yaml",
-        says=('mpirun: Error: unknown option "{option}"',),
+        # The second one is of Open MPI 5.
+        says=(
+            'mpirun: Error: unknown option "{option}"',
+            "An unrecognized option was included on the … command line:\n\n  Option: {option}",
+        ),
     ),
 )

@@ -26,6 +26,13 @@ PROGRAM = (
         says=("Watchdog caught collective operation timeout: ",),
     ),
     Rule(
+        name="torch-stuck",
+        text="PyTorch gave up because a call of NCCL or CUDA did not return, often because another rank or a GPU hung",
+        hint="look at the last lines of the other ranks; see which call it was: kit run --again {run} -x "
+        "NCCL_DEBUG=INFO",
+        says=("watchdog got stuck for … without making progress",),
+    ),
+    Rule(
         name="torch-late",
         text="PyTorch gave up because some ranks did not come to init_process_group, or to the first operation after "
         "it, in time",
@@ -46,6 +53,12 @@ PROGRAM = (
         text="Gloo gave up because some ranks never reached the operation that the others waited for",
         hint="make all ranks run the same operations in the same order; see what is running: kit ps",
         says=("Timed out waiting …ms for recv operation", "Timed out waiting …ms for send operation"),
+    ),
+    Rule(
+        name="gloo-mismatch",
+        text="the ranks passed tensors of different sizes to the same operation of Gloo",
+        hint="make all ranks run the same operations in the same order, with tensors of the same shape and type",
+        says=("op.preamble.length <= op.nbytes",),
     ),
     Rule(
         name="horovod-init",
@@ -117,6 +130,9 @@ PROGRAM = (
             "Name or service not known",
             "Temporary failure in name resolution",
             "Failed to resolve '",
+            "urlopen error [Errno 101] Network is unreachable",
+            "urlopen error [Errno 110] Connection timed out",
+            "urlopen error [Errno 113] No route to host",
             "URL fetch failure on ",
             "ProxyError: ",
             "Max retries exceeded with url",
@@ -145,6 +161,13 @@ PROGRAM = (
             "FileNotFoundError: [Errno 2] No such file or directory: '{path}'",
             "NotFoundError: …{path}; No such file or directory",
         ),
+    ),
+    Rule(
+        name="folder",
+        text="the program writes to {path}, and that host has no such folder",
+        hint="create it first, on each host that writes there, with os.makedirs(FOLDER, exist_ok=True); or write below "
+        "KIT_OUTPUT_DIR",
+        raised=("RuntimeError: Parent directory {path} does not exist.",),
     ),
     Rule(
         name="locale",

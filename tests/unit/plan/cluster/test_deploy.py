@@ -238,6 +238,18 @@ def test_a_deploy_that_was_interrupted_between_the_key_and_the_container() -> No
     assert kinds(again, "gpu2") == ["ComposeUp", "WaitSshd"]
 
 
+def test_a_container_with_the_temporary_name_of_compose_is_recreated() -> None:
+    seen = deployed(1, 2)
+    (container,) = seen[1].containers
+    cut = replace(container, name="eee140673997_kit-lab-mpinode")
+    plan = plan_of([seen[0], replace(seen[1], containers=(cut,))])
+    ups = [(step.recreate, step.why) for step in steps(plan, "gpu2") if isinstance(step, ComposeUp)]
+    assert ups == [(True, "its container has another name")]
+    # With the earlier one beside it, Compose removes that, and renames this one.
+    plan = plan_of([seen[0], replace(seen[1], containers=(cut, container))])
+    assert [step.recreate for step in steps(plan, "gpu2") if isinstance(step, ComposeUp)] == [False]
+
+
 def test_the_client_key_was_lost() -> None:
     seen = deployed(1, 2)
     files = {path: digest for path, digest in seen[0].files.items() if path != "ssh/id_ed25519"}
@@ -245,8 +257,12 @@ def test_the_client_key_was_lost() -> None:
     nodes, _ = nodes_of(seen, SPEC)
     made = keys_for(seen)
     plan = plans.deploy_plan(SPEC, seen, nodes, IMAGE, ClusterKeys(client=key("another"), hosts=made.hosts))
-    assert written(plan, "gpu1") == ["ssh/authorized_keys", "ssh/id_ed25519", "ssh/id_ed25519.pub"]
+    assert written(plan, "gpu1") == ["ssh/authorized_keys", "ssh/id_ed25519.pub", "ssh/id_ed25519"]
     assert written(plan, "gpu2") == ["ssh/authorized_keys"]
+    # Wherever the deploy is cut: the old public half beside the new private one would look like a pair.
+    for count, _ in enumerate(steps(plan, "gpu1")):
+        cut = after_steps(seen[0], steps(plan, "gpu1")[:count])
+        assert compose.held_keys([cut, seen[1]]).client is None
     # sshd reads authorized_keys at each login.
     assert "ComposeUp" not in kinds(plan, "gpu1") + kinds(plan, "gpu2")
 

@@ -62,6 +62,10 @@ def test_the_driver_of_compose(engine: GpuEngine, driver: str) -> None:
         # Files have the UUIDs alone, or beside the numbers.
         (("MIG-a", "MIG-b", "GPU-1"), {}, True),
         (("GPU-0", "0", "0:0", "0:1", "MIG-a", "MIG-b", "GPU-1", "1"), {}, True),
+        # nvidia-ctk cdi generate --device-name-strategy=type-index.
+        (("mig0:0", "mig0:1", "gpu1"), {}, True),
+        (("mig0:0", "gpu1"), {}, False),
+        (("mig0:0", "mig0:1", "gpu1", "gpu2"), {}, False),
         # A name that somebody chose.
         (("0:0", "0:1", "1", "mine"), {}, True),
         # The file is older than the MIG devices: than all of them, the second one, or these.

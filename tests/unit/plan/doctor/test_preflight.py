@@ -100,6 +100,15 @@ def test_the_own_node_does_not_take_its_port() -> None:
     assert findings([mine]) == {}
 
 
+def test_a_new_port_for_the_node_that_another_program_has() -> None:
+    record = ClusterRecord(
+        name="lab", image="kit:1", network="10.0.0.0/24", ssh_port=33, nodes=(), head_runs_ranks=True, settings={}
+    )
+    mine = facts(1, listening=frozenset({"10.0.0.1:33", "0.0.0.0:22"}), containers=(RUNNING,), record=to_text(record))
+    assert findings([mine]) == {}
+    assert set(findings([mine], ssh_port=22)) == {"port-taken"}
+
+
 @pytest.mark.parametrize(
     ("engine", "found"),
     [

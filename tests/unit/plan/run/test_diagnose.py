@@ -191,6 +191,26 @@ def test_the_kernel_goes_before_the_program_and_the_rank_before_mpirun() -> None
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "ssh: connect to host 127.0.0.9 port 22: Connection refused",
+        "ssh: connect to host 127.0.0.9 port 22: Network is unreachable",
+        "ssh: Could not resolve hostname git.invalid: Name or service not known",
+        "Host key verification failed.",
+        "git@127.0.0.9: Permission denied (publickey).",
+        "kex_exchange_identification: Connection closed by remote host",
+    ],
+)
+def test_the_ssh_of_a_rank_is_not_that_of_mpirun(line: str) -> None:
+    """Such as that of git, which connects to a server that is no node."""
+    fatal = "fatal: Could not read from remote repository."
+    ended = "subprocess.CalledProcessError: Command '['git', 'fetch']' returned non-zero exit status 128."
+    assert cause(rank(line, fatal, exit_code=128)) is None
+    assert cause(rank(line, fatal, ended)) is None
+    assert cause(Failure(kind="mpirun", exit_code=255, mpirun=(line,))) is not None
+
+
+@pytest.mark.parametrize(
     ("lines", "is_known"),
     [
         (["MemoryError", "During handling of the above exception, another exception occurred:", "ValueError: x"], True),
@@ -265,18 +285,44 @@ def test_an_exception_explains_no_signal_but_that_of_a_crash(ending: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "exception", "says"),
     [
-        ("failed to allocate 7.81G (8387559424 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory", "GPU"),
-        ("[c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", "port"),
+        (
+            "failed to allocate 7.81G (8387559424 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+            "RuntimeError: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+            "GPU",
+        ),
+        (
+            "[c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+            "RuntimeError: bind: Address already in use",
+            "port",
+        ),
+        # pandas goes on without numexpr, torchvision without its extension, and PyTorch without its compiler.
+        (
+            "A module that was compiled using NumPy 1.x cannot be run in",
+            "ImportError: numpy.core.umath failed to import",
+            "NumPy",
+        ),
+        (
+            "UserWarning: Failed to load image Python extension: 'version `GLIBCXX_3.4.32' not found (required by x)",
+            "ImportError: version `GLIBCXX_3.4.32' not found (required by x)",
+            "GLIBCXX_3.4.32",
+        ),
+        (
+            "/tmp/tmps1rkq3y3/main.c:5:10: fatal error: Python.h: No such file or directory",
+            "torch._inductor.exc.InductorError: CppCompileError: C++ compile error",
+            "Python's headers",
+        ),
     ],
 )
-def test_an_error_that_the_program_survived_does_not_explain_another_exception(line: str, says: str) -> None:
+def test_an_error_that_the_program_survived_does_not_explain_another_exception(
+    line: str, exception: str, says: str
+) -> None:
     assert cause(rank(line, "ValueError: x")) is None
     for known in (
         cause(rank(line)),
         cause(rank(line, signal="SIGABRT", exit_code=None)),
-        cause(rank(line, f"RuntimeError: {line}")),
+        cause(rank(line, exception)),
     ):
         assert known is not None
         assert says in known.text
@@ -317,6 +363,13 @@ def test_a_read_only_file_system_counts_if_nothing_else_explains_the_end(
     known = cause(rank("touch: cannot touch '/data/.lock': Read-only file system", after, **ending))
     assert known is not None
     assert says in known.text
+
+
+def test_an_exception_of_torchrun_counts_only_if_no_rank_failed() -> None:
+    """Else it follows from the end of the rank, which another torchrun noticed."""
+    _, failure = read(HERE / "failures/torch-store-torchrun.txt")
+    assert cause(failure) is not None
+    assert cause(rank("ValueError: x", mpirun=failure.mpirun)) is None
 
 
 def test_a_shell_reports_a_signal_as_a_number() -> None:
@@ -362,6 +415,18 @@ def test_the_headline(failure: Failure, line: str) -> None:
         (
             "binding",
             "A request was made to bind to that would result in binding more processes than cpus on a resource",
+        ),
+        # What torchrun printed.
+        (
+            "torch-store-torchrun",
+            "torch.distributed.DistNetworkError: The client socket has timed out after 4000ms while trying to connect "
+            "to (127.0.0.9, 29671).",
+        ),
+        ("torch-rendezvous", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"),
+        (
+            "torch-rendezvous-connect",
+            "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
+            "failed. See inner exception for details.",
         ),
         # mpirun printed nothing better.
         ("mpi-network", "WARNING: An invalid value was given for oob_tcp_if_include"),

@@ -45,6 +45,7 @@ CDI = {"cdi_enabled": True, "cdi": ("0", "1", "1:0", "1:1", "all")}
         # The CDI file has numbers, or UUIDs.
         ("device=GPU-1", CDI, ("cdi", ("1",), None)),
         ("device=MIG-b", CDI, ("cdi", ("1:1",), None)),
+        ("device=MIG-b", {"cdi_enabled": True, "cdi": ("gpu0", "mig1:0", "mig1:1", "all")}, ("cdi", ("mig1:1",), None)),
         ("device=0", {"cdi_enabled": True, "cdi": ("GPU-0", *MIG, "all")}, ("cdi", ("GPU-0",), None)),
         # A CDI file with `all` alone.
         ("device=0", {"cdi_enabled": True, "cdi": ("all",)}, ("nvidia", ("0",), None)),

@@ -221,6 +221,22 @@ def test_compose_takes_over(service: SwarmService, nodes: tuple[SwarmNode, ...],
     assert all(step.others == ("n1", "n2") for step in every if isinstance(step, SwarmLeave))
 
 
+@pytest.mark.parametrize(("others", "leave"), [((), True), ((OTHER,), False)])
+@pytest.mark.parametrize("stack", [(SwarmService(name="kit-lab_mpihead", cluster="lab", spec="ab"),), ()])
+def test_compose_takes_over_with_another_head(
+    stack: tuple[SwarmService, ...], others: tuple[SwarmService, ...], leave: bool
+) -> None:
+    # gpu2 is the first host now. The stack is at gpu1, the manager.
+    left = leaving(SPEC, [as_swarm(worker(2)), as_swarm(manager(member(2), services=(*stack, *others)))])
+    taken_off = [(plan.host, type(step)) for part in left.before for plan in part.hosts for step in plan.steps]
+    assert taken_off == ([("gpu1", StackRemove)] if stack else [])
+    kinds = [RemoveNode, SwarmLeave] if leave else [RemoveNode]
+    assert {host: [type(step) for step in steps] for host, steps in left.steps.items()} == {
+        "gpu1": kinds,
+        "gpu2": kinds,
+    }
+
+
 def test_compose_leaves_a_swarm_alone_that_it_never_used() -> None:
     assert leaving(SPEC, [manager(member(2))]) == Leaving()
 

@@ -360,6 +360,11 @@ def test_the_audit_grows_by_lines(tmp_path: Path) -> None:
         append(text)
     assert (oct(there.stat().st_mode & 0o777), oct(there.parent.stat().st_mode & 0o777)) == ("0o600", "0o700")
     assert run(script("tail", str(there), "2")) == "two\nthree\n"
+    # A disk was full meanwhile.
+    there.write_text("one\ntw")
+    append("three\n")
+    append("four\n")
+    assert there.read_text() == "one\ntw\nthree\nfour\n"
     assert run(script("tail", str(folder / "none"), "2")) == ""
 
 

@@ -302,6 +302,33 @@ def test_ranks_of_torchrun_have_its_numbers(mark: str) -> None:
     assert done.stdout.decode().splitlines() == [f"r1 5 {rank.pid}"]
 
 
+def test_ranks_with_odd_values(mark: str) -> None:
+    """What a rank has in its environment, in several lines, is of no other process and of no other run."""
+    ours = {"KIT_CLUSTER": mark, "KIT_RUN": "r1", "OMPI_COMM_WORLD_RANK": "7"}
+    odd = "1\nKIT_RUN=r9\n/proc/1/environ\n/proc/self/environ:KIT_RUN=r9 :="
+    with marked(**ours, RANK=odd, MY_KIT_RUN="r8", KIT_RUN_2="r8") as one:
+        done = run(script("ranks", mark))
+    assert done.stdout.decode().splitlines() == [f"r1 7 {one.pid}"]
+
+
+def test_many_ranks_take_no_more_programs_than_one(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank's workers have its mark, too: thousands on a host with many cores."""
+    for tool in ("grep", "sed", "tr", "awk", "xargs"):
+        (tmp_path / tool).write_text(f'#!/bin/sh\necho {tool} >>{tmp_path}/started\nexec {shutil.which(tool)} "$@"\n')
+        (tmp_path / tool).chmod(0o755)
+    ours = {"KIT_CLUSTER": mark, "KIT_RUN": "r1", "OMPI_COMM_WORLD_RANK": "3"}
+    started = []
+    for count in (1, 5):
+        with contextlib.ExitStack() as ranks, monkeypatch.context() as context:
+            for _ in range(count):
+                ranks.enter_context(marked(**ours))
+            context.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+            assert len(run(script("ranks", mark)).stdout.splitlines()) == count
+        started.append(sorted((tmp_path / "started").read_text().split()))
+        (tmp_path / "started").unlink()
+    assert started[0] == started[1]
+
+
 def test_ranks_of_a_cluster_without_runs(mark: str) -> None:
     assert run(script("ranks", mark)).stdout == b""
 
