@@ -195,6 +195,7 @@ def _table() -> tuple[Setting, ...]:
             Variables(),
             "Environment variables of every node and every rank.",
             example={"HOROVOD_FUSION_THRESHOLD": "134217728"},
+            rule=rules.environment,
         ),
         _field(
             "shm_size",

@@ -15,6 +15,8 @@ _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
 _DEVICE = re.compile(r"(/dev(?:/[A-Za-z0-9._-]+)*)/?(?::(/[A-Za-z0-9._/-]+)(?::[rwm]{1,3})?)?", re.ASCII)
 # Devices that are the whole VM.
 _WHOLE_VM = frozenset({"/dev", "/dev/mem", "/dev/kmem", "/dev/port"})
+# What kit needs in a container: its programs, the keys and the folder of the runs.
+_OWN = (names.ROOT, names.MOUNT, names.STATE_MOUNT)
 _VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
 
@@ -22,6 +24,12 @@ def volumes(value: tuple[str, ...]) -> tuple[str, ...]:
     targets: set[str] = set()
     for volume in value:
         target = _volume_target(volume)
+        own = next((folder for folder in _OWN if _is_below(folder, target)), None)
+        own = own or next((folder for folder in (names.ROOT, names.MOUNT) if _is_below(target, folder)), None)
+        if own is not None:
+            raise FieldError(
+                f"{volume!r} would hide {own} of the nodes, which kit needs", write="give it a target such as /data"
+            )
         if target in targets:
             raise FieldError(f"two volumes have the target {target!r}", write="give each volume another target")
         targets.add(target)
@@ -88,4 +96,4 @@ def _volume_target(volume: str) -> str:
 def _is_below(path: str, folder: str) -> bool:
     """Return whether a path is this folder or below it, however it is written."""
     # normpath keeps a second slash at the beginning.
-    return f"/{posixpath.normpath(path).lstrip('/')}/".startswith(f"{folder}/")
+    return f"/{posixpath.normpath(path).lstrip('/')}/".startswith(f"{folder.rstrip('/')}/")

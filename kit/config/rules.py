@@ -72,6 +72,18 @@ def pip(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def environment(value: dict[str, str]) -> dict[str, str]:
+    for variable, text in value.items():
+        if "\n" in text:
+            raise FieldError(
+                "has a line break, and ranks on other hosts would not get the variable",
+                write="write it on one line, with >- in place of > or |; or pass it to each run: "
+                f"kit run -x {variable}=VALUE",
+                key=variable,
+            )
+    return value
+
+
 def registry(value: str) -> str:
     if _REGISTRY.fullmatch(value):
         return value

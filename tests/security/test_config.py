@@ -127,7 +127,7 @@ def test_no_volume_is_a_folder_of_kit(source: str) -> None:
     """A rank could read its cluster's private keys there, and write what root reads."""
     for text in (f"volumes: ['{source}:/x']", f"volumes: ['{source}:/x:ro']\norchestrator: swarm"):
         assert "kit's own folder" in soon(lambda text=text: spec_of(text, source="kit.yaml")).problems[0].message  # type: ignore[attr-defined, misc]
-    assert spec_of("volumes: ['/opt/kitten:/x', '/opt:/opt:ro']", source="kit.yaml").volumes
+    assert spec_of("volumes: ['/opt/kitten:/x', '/opt:/vm/opt:ro']", source="kit.yaml").volumes
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from kit.config.yaml import load_spec
 from kit.errors import InputError, InputErrors
 from kit.model.host import Inventory
 
+# A folder that has no kit.yaml.
+NO_FILES = Path("/proc")
 MODERATE = settings(max_examples=250)
 
 HOST_WORDS = r"""
@@ -158,7 +160,7 @@ def test_any_kit_yaml(text: str) -> None:
 )
 def test_any_flags(flags: dict[str, object]) -> None:
     try:
-        spec = load_spec_of_folder(Path("/nonexistent"), flags=flags, environ={})
+        spec = load_spec_of_folder(NO_FILES, flags=flags, environ={})
     except InputErrors as error:
         for problem in error.problems:
             assert problem.hint
@@ -174,7 +176,7 @@ def test_any_flags(flags: dict[str, object]) -> None:
 )
 def test_any_environment(environ: dict[str, str]) -> None:
     try:
-        load_spec_of_folder(Path("/nonexistent"), flags={}, environ=environ)
+        load_spec_of_folder(NO_FILES, flags={}, environ=environ)
     except InputErrors as error:
         for problem in error.problems:
             assert problem.hint
