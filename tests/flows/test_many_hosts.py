@@ -15,6 +15,7 @@ from kit.cli.screen.terminal import Terminal
 from kit.cli.text import cluster as text
 from kit.cli.text import plan as plantext
 from kit.cli.text import ps as pstext
+from kit.cli.text import queue as queuetext
 from kit.cli.text import tune as tunetext
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.events import Note
@@ -30,7 +31,7 @@ from kit.flows.setup.setup import SetupRequest, report_remarks
 from kit.model.host import Host, Login
 from kit.model.launch import Node, RunRequest
 from kit.model.plan import Plan
-from kit.model.queue import Cordon
+from kit.model.queue import Cordon, Line
 from kit.model.setup.result import Draft, Remark
 from kit.model.spec import SshSpec
 from kit.model.tune import Machine, TuneResult
@@ -276,3 +277,10 @@ def test_a_run_names_cordoned_hosts_once(many: Fleet, reporter: Remembering, wai
             f"{first}does not use them", "gpu[40-41] are cordoned: gpu-lost, by ann@desk; the run does not use them",
         ]  # fmt: skip
     assert len(reporter.of(Note)) == 2 * waits
+
+
+def test_the_queue_names_cordoned_hosts_once() -> None:
+    out = tuple(Cordon(host=f"gpu{n}", why="moved") for n in range(1, COUNT + 1))
+    assert queuetext.line(Line(cluster="lab", runs=(), cordons=out)).splitlines() == [
+        "No run waits in line on cluster lab.", "gpu[1-256] are cordoned: moved.",
+    ]  # fmt: skip
