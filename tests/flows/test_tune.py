@@ -299,6 +299,8 @@ def test_cordoned_hosts_are_not_measured(
         HostRow(name=name, address=vm.internal, cordon=Cordon(host=name, why="moved") if name in out else None)
         for name, vm in bed.fleet.vms.items()
     ]
+    # One that the hosts file lacks is no matter here.
+    hosts.append(HostRow(name="gpu9", address="", cordon=Cordon(host="gpu9", why="moved")))
     monkeypatch.setattr("kit.flows.queue.cordon.rows", lambda _: HostRows(cluster="lab", hosts=tuple(hosts)))
     look = tune_flow.observe
     monkeypatch.setattr(tune_flow, "observe", lambda *args, **words: replace(look(*args, **words), cordoned=True))

@@ -61,7 +61,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
     if head.cordoned:
-        out = _cordoned(context, ranking)
+        out = _cordoned(context, nodes, ranking)
         nodes, ranking = ([node for node in some if node.name not in out] for some in (nodes, ranking))
     if living and len(ranking) > 1:
         # Only all-reduces need slots. TCP would fill the links of other people's runs, and a run slows down the network
@@ -199,13 +199,14 @@ def record_of(context: Context) -> ClusterRecord:
     return _deployed(context)[0]
 
 
-def _cordoned(context: Context, ranking: Sequence[Node]) -> frozenset[str]:
-    """Return the cordoned hosts, and warn of them. Raises NotReadyError if no other one is left for ranks."""
+def _cordoned(context: Context, nodes: Sequence[Node], ranking: Sequence[Node]) -> frozenset[str]:
+    """Return which of these hosts are cordoned, and warn of them. Raises NotReadyError if no other one is left for ranks."""
     # Only where hosts are cordoned:
     from kit.flows.queue.cordon import rows  # noqa: PLC0415
     from kit.plan.queue import cordons  # noqa: PLC0415
 
-    out = [row.cordon for row in rows(context).hosts if row.cordon is not None]
+    known = {node.name for node in nodes}
+    out = [row.cordon for row in rows(context).hosts if row.cordon is not None and row.name in known]
     cordons.usable([context.host(node.name) for node in ranking], out, named=False)
     for group in cordons.alike(out):
         them = "it" if len(group) == 1 else "them"
