@@ -200,7 +200,10 @@ def record_of(context: Context) -> ClusterRecord:
 
 
 def _cordoned(context: Context, nodes: Sequence[Node], ranking: Sequence[Node]) -> frozenset[str]:
-    """Return which of these hosts are cordoned, and warn of them. Raises NotReadyError if no other one is left for ranks."""
+    """Return which of these hosts are cordoned, and warn of them.
+
+    Raises NotReadyError if no other one is left for ranks.
+    """
     # Only where hosts are cordoned:
     from kit.flows.queue.cordon import rows  # noqa: PLC0415
     from kit.plan.queue import cordons  # noqa: PLC0415
