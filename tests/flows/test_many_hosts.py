@@ -15,20 +15,23 @@ from kit.cli.screen.terminal import Terminal
 from kit.cli.text import cluster as text
 from kit.cli.text import plan as plantext
 from kit.cli.text import ps as pstext
+from kit.cli.text import queue as queuetext
 from kit.cli.text import tune as tunetext
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.events import Note
-from kit.flows.cluster.deploy import deploy
+from kit.flows.cluster.deploy import _warn_of_gpus, deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.ps import ps
 from kit.flows.image.content import content
 from kit.flows.run import shipping
 from kit.flows.run.pull import _of_the_run
+from kit.flows.run.ready import _cordoned
 from kit.flows.run.run import _clean_up, run
 from kit.flows.setup.setup import SetupRequest, report_remarks
 from kit.model.host import Host, Login
 from kit.model.launch import Node, RunRequest
 from kit.model.plan import Plan
+from kit.model.queue import Cordon, Line
 from kit.model.setup.result import Draft, Remark
 from kit.model.spec import SshSpec
 from kit.model.tune import Machine, TuneResult
@@ -36,6 +39,7 @@ from kit.plan.cluster.ssh import login
 from kit.plan.tune.candidates import by_facts
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed
+from tests.fakes.facts import facts, gpus, host
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
 
@@ -248,3 +252,35 @@ def test_tune_prints_hosts_that_are_equal_once() -> None:
         ["gpu[1-76,78-192]", "8", "32"], ["gpu77", "8", "16"], ["gpu[193-256]", "8", "32"],
     ]  # fmt: skip
     assert "Consider: gpu[193-256]: a NIC of 10000 Mbit/s where others have 25000" in tunetext.text(result)
+
+
+def test_deploy_warns_once_of_slots_that_many_hosts_lack_gpus_for(many: Fleet, reporter: Remembering) -> None:
+    observed = [
+        facts(1, host=host(number, slots=2), gpus=gpus(1 if number != 9 else 2)) for number in range(1, COUNT + 1)
+    ]
+    _warn_of_gpus(many.context(reporter, image={"flavour": "cuda-pytorch"}), observed)
+    (few,) = texts(reporter)
+    assert few[0].startswith("gpu[1-8,10-256] has 1 GPU and slots=2 in the hosts file")
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_run_names_cordoned_hosts_once(many: Fleet, reporter: Remembering, waits: bool) -> None:
+    out = [Cordon(host=f"gpu{n}", why="moved" if n < 40 else "gpu-lost", by="ann@desk") for n in range(1, 42)]
+    nodes = tuple(Node(name=vm.host.name, address=vm.internal, slots=2) for vm in many.vms.values())
+    cluster: Any = SimpleNamespace(nodes=nodes)
+    _cordoned(many.context(reporter), [], out, cluster, waits=waits)
+    first = "gpu[1-39] are cordoned: moved, by ann@desk; the run "
+    if waits:
+        assert reporter.of(Note)[0].text == f"{first}may use them after: kit hosts uncordon gpu[1-39]"
+    else:
+        assert [text for text, _ in texts(reporter)] == [
+            f"{first}does not use them", "gpu[40-41] are cordoned: gpu-lost, by ann@desk; the run does not use them",
+        ]  # fmt: skip
+    assert len(reporter.of(Note)) == 2 * waits
+
+
+def test_the_queue_names_cordoned_hosts_once() -> None:
+    out = tuple(Cordon(host=f"gpu{n}", why="moved") for n in range(1, COUNT + 1))
+    assert queuetext.line(Line(cluster="lab", runs=(), cordons=out)).splitlines() == [
+        "No run waits in line on cluster lab.", "gpu[1-256] are cordoned: moved.",
+    ]  # fmt: skip

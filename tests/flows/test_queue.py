@@ -589,7 +589,7 @@ def test_a_cordoned_host_gets_no_new_run(line: Line) -> None:
     (record,) = line.cluster.records
     assert [place["node"] for place in record["places"]] == ["gpu3", "gpu4"]
     assert any(
-        warned.text.startswith("gpu2 is cordoned: moved") and warned.text.endswith("; the run does not use it")
+        warned.text.startswith("gpu[1-2] are cordoned: moved") and warned.text.endswith("; the run does not use them")
         for warned in line.cluster.reporter.warnings
     )
     with pytest.raises(InputError, match="--np 6 is more than the 4 slots"):

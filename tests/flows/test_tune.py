@@ -16,8 +16,10 @@ from kit.errors import HostsFailed, InputError, InputErrors, Interrupted, NotRea
 from kit.events import OutputLine, Warned
 from kit.flows.cluster.deploy import deploy
 from kit.flows.context import Context
+from kit.flows.tune import tune as tune_flow
 from kit.flows.tune.tune import TuneRequest, tune
 from kit.model.launch import LaunchPlan, Node, Placement, RunRequest
+from kit.model.queue import Cordon, HostRow, HostRows
 from kit.model.result import RunResult
 from kit.model.run import Failure
 from kit.model.tune import Machine, TuneResult
@@ -285,6 +287,40 @@ def test_a_failure_in_the_second_round_of_what_is_in_use_does_not_undo_the_first
     assert [line for line in result.skipped if "did not end within" in line]
     assert result.after is not None
     assert result.after.name == "duplex-ring"
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_cordoned_hosts_are_not_measured(
+    bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch, all_of_them: bool
+) -> None:
+    """kit run leaves them out. It refused the hosts of kit tune, which names all."""
+    out = ("gpu1", "gpu2", "gpu3", "gpu4") if all_of_them else ("gpu2", "gpu4")
+    hosts = [
+        HostRow(name=name, address=vm.internal, cordon=Cordon(host=name, why="moved") if name in out else None)
+        for name, vm in bed.fleet.vms.items()
+    ]
+    # One that the hosts file lacks is no matter here.
+    hosts.append(HostRow(name="gpu9", address="", cordon=Cordon(host="gpu9", why="moved")))
+    monkeypatch.setattr("kit.flows.queue.cordon.rows", lambda _: HostRows(cluster="lab", hosts=tuple(hosts)))
+    look = tune_flow.observe
+    monkeypatch.setattr(tune_flow, "observe", lambda *args, **words: replace(look(*args, **words), cordoned=True))
+    measured: list[str | None] = []
+
+    def noted(context: Context, request: RunRequest) -> RunResult:
+        measured.append(request.hosts)
+        return perf(context, request)
+
+    if all_of_them:
+        with pytest.raises(NotReadyError, match="gpu1 is cordoned: moved"):
+            tuned_with(bed, noted)
+        assert measured == []
+        return
+    result = tuned_with(bed, noted)
+    assert set(measured) == {"gpu1,gpu3"}
+    assert [machine.name for machine in result.machines] == ["gpu1", "gpu3"]
+    assert "gpu[2,4] are cordoned: moved; kit tune does not measure them" in [
+        warning.text for warning in bed.reporter.warnings
+    ]
 
 
 def test_a_run_that_a_person_stops_ends_the_tuning(bed: Bed, perf: Perf) -> None:

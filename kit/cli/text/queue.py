@@ -8,6 +8,7 @@ import time
 from kit.cli.text.run import member, span
 from kit.cli.text.table import cut, fitted
 from kit.model.queue import Changed, HostRows, Line, Queued, WaitingRun
+from kit.plan.queue.cordons import alike
 from kit.plan.queue.cordons import text as cordon_text
 from kit.plan.queue.reasons import why
 from kit.plan.run.owners import named
@@ -26,7 +27,7 @@ _DONE = {
 
 
 def line(value: Line, *, width: int | None = None) -> str:
-    """Return a line for each waiting run, in the order of turns, and for each cordoned host."""
+    """Return a line for each waiting run, in the order of turns, and one for cordoned hosts that are alike."""
     # The times of runs are by the head's clock.
     now = value.now or time.time()
     rows = [
@@ -48,7 +49,7 @@ def line(value: Line, *, width: int | None = None) -> str:
     header = ("#", "RUN", "NP", "HOSTS", "PRIORITY", "ARRAY", "WAITED", "BY", "WAITS", "STARTS", "COMMAND")
     parts = [fitted(rows, header, width, flexible=("COMMAND", "BY", "WAITS"), drop=_DROP, keeps=_KEEPS)] if rows else []
     parts = parts or [f"No run waits in line on cluster {value.cluster}."]
-    return "\n".join([*parts, *(f"{cordon_text(cordon)}." for cordon in value.cordons)])
+    return "\n".join([*parts, *(f"{cordon_text(*group)}." for group in alike(value.cordons))])
 
 
 def starts(run: WaitingRun, now: float) -> str:

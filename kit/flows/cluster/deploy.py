@@ -14,6 +14,7 @@ from kit.flows.cluster.drift import requirements_digest
 from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
 from kit.model import names
+from kit.model.failures import alike
 from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.observed import HostFacts
@@ -238,14 +239,15 @@ def _note_unstaged(context: Context, observed: Sequence[HostFacts]) -> None:
 
 def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
     unused = flavour.unused_gpus(context.spec, observed)
-    broken = [(text, hint) for _, text, hint in flavour.broken_drivers(flavour.ranked(context.spec, observed))]
+    broken = flavour.broken_drivers(flavour.ranked(context.spec, observed))
     few = [
-        (f"{facts.host.name} has {note}", "write slots= as many as GPUs, or remove slots=")
+        (facts.host.name, f"{facts.host.name} has {note}", "write slots= as many as GPUs, or remove slots=")
         for facts in observed
         if (note := too_few(facts))
     ]
     bare = [
         (
+            facts.host.name,
             f"{facts.host.name}: {note}",
             "make MIG devices, which a restart of the host removes: sudo nvidia-smi mig -i NUMBER -cgi PROFILE -C; or "
             "switch MIG off: sudo nvidia-smi -i NUMBER -mig 0; then: kit deploy",
@@ -253,8 +255,10 @@ def _warn_of_gpus(context: Context, observed: Sequence[HostFacts]) -> None:
         for facts in observed
         if (note := unsplit(facts))
     ]
-    for text, hint in [*([unused] if unused else []), *broken, *bare, *few]:
-        context.reporter.report(Warned(text=text, hint=hint))
+    if unused:
+        context.reporter.report(Warned(text=unused[0], hint=unused[1]))
+    for failure in alike(KitError(text, hint=hint, host=host) for host, text, hint in [*broken, *bare, *few]):
+        context.reporter.report(Warned(text=failure.message, hint=failure.hint))
 
 
 def _warn_of_images(context: Context, image: Image, observed: Sequence[HostFacts]) -> None:

@@ -232,15 +232,20 @@ def _cordoned(
     """Return the cordoned hosts that a run in line may use later. Report what happens to all of them."""
     if not out:
         return ()
-    from kit.plan.queue import cordons  # noqa: PLC0415  (only where hosts are cordoned)
+    # Only where hosts are cordoned:
+    from kit.model.text import fold  # noqa: PLC0415
+    from kit.plan.queue import cordons  # noqa: PLC0415
 
     deployed = {node.name for node in cluster.nodes}
-    for cordon in out:
-        if waits and cordon.host in deployed:
-            text = f"{cordons.text(cordon)}; the run may use it after: kit hosts uncordon {cordon.host}"
-            context.reporter.report(Note(text=text))
-        else:
-            context.reporter.report(Warned(text=f"{cordons.text(cordon)}; the run does not use it"))
+    later = [cordon for cordon in out if waits and cordon.host in deployed]
+    for group in cordons.alike(later):
+        hosts = fold(cordon.host for cordon in group)
+        them = "it" if len(group) == 1 else "them"
+        text = f"{cordons.text(*group)}; the run may use {them} after: kit hosts uncordon {hosts}"
+        context.reporter.report(Note(text=text))
+    for group in cordons.alike(cordon for cordon in out if cordon not in later):
+        them = "it" if len(group) == 1 else "them"
+        context.reporter.report(Warned(text=f"{cordons.text(*group)}; the run does not use {them}"))
     names = {cordon.host for cordon in out} & deployed
     return [node_of(host, cluster) for host in selected if waits and host.name in names]
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kit.errors import InputError, KitError, NotReadyError
-from kit.events import HostDone, Phase
+from kit.events import HostDone, Phase, Warned
 from kit.flows.context import Context
 from kit.flows.run.listing import with_owners
 from kit.flows.run.run import run
@@ -21,6 +21,7 @@ from kit.flows.tune.rounds import curve_of, halves, try_all
 from kit.flows.tune.wires import WireRates, measure_networks
 from kit.model import names
 from kit.model.launch import ClusterRecord, Node
+from kit.model.observed import HostFacts
 from kit.model.tune import AllReduces, Machine, Setting, Tried, TuneResult, Tuning
 from kit.model.values import replace
 from kit.plan.bench.cases import frameworks_of, has_horovod, usable_gpus
@@ -53,11 +54,15 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     """Measure, and write unless it is a dry run. Ctrl-C at any time leaves kit.yaml unchanged."""
     start = time.monotonic()
     file = TunedFile.read(request.file, spec=context.spec, force=request.force)
-    cluster, living = _deployed(context)
+    cluster, head = _deployed(context)
+    living = head.living
     frameworks = _frameworks(context, cluster)
     with_horovod = has_horovod(frameworks)
     nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
+    if head.cordoned:
+        out = _cordoned(context, nodes, ranking)
+        nodes, ranking = ([node for node in some if node.name not in out] for some in (nodes, ranking))
     if living and len(ranking) > 1:
         # Only all-reduces need slots. TCP would fill the links of other people's runs, and a run slows down the network
         # that it uses: another one would seem faster.
@@ -194,14 +199,32 @@ def record_of(context: Context) -> ClusterRecord:
     return _deployed(context)[0]
 
 
-def _deployed(context: Context) -> tuple[ClusterRecord, Sequence[str]]:
-    """Return the cluster as it is deployed, and the ids of its active runs."""
+def _cordoned(context: Context, nodes: Sequence[Node], ranking: Sequence[Node]) -> frozenset[str]:
+    """Return which of these hosts are cordoned, and warn of them.
+
+    Raises NotReadyError if no other one is left for ranks.
+    """
+    # Only where hosts are cordoned:
+    from kit.flows.queue.cordon import rows  # noqa: PLC0415
+    from kit.plan.queue import cordons  # noqa: PLC0415
+
+    known = {node.name for node in nodes}
+    out = [row.cordon for row in rows(context).hosts if row.cordon is not None and row.name in known]
+    cordons.usable([context.host(node.name) for node in ranking], out, named=False)
+    for group in cordons.alike(out):
+        them = "it" if len(group) == 1 else "them"
+        context.reporter.report(Warned(text=f"{cordons.text(*group)}; kit tune does not measure {them}"))
+    return frozenset(cordon.host for cordon in out)
+
+
+def _deployed(context: Context) -> tuple[ClusterRecord, HostFacts]:
+    """Return the cluster as it is deployed, and the facts of its head."""
     head = context.inventory.head
     with closing(context.connect(head)) as transport:
         facts = observe(transport, folder=names.folder(context.spec.name), image="")
     if facts.record is None:
         raise NotReadyError(f"no cluster {context.spec.name} is deployed here", hint="run: kit deploy", host=head.name)
-    return record.from_text(facts.record), facts.living
+    return record.from_text(facts.record), facts
 
 
 def _machines(context: Context, nodes: Sequence[Node]) -> list[Machine]:

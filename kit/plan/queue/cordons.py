@@ -8,6 +8,7 @@ from kit.errors import NotReadyError
 from kit.model.doctor import Finding
 from kit.model.host import Host
 from kit.model.queue import Cordon
+from kit.model.text import fold
 
 
 def usable(
@@ -29,16 +30,25 @@ def usable(
 def refusal(cordons: Sequence[Cordon]) -> NotReadyError:
     """Return the error for hosts that are cordoned."""
     first = cordons[0]
-    more = f"; so are {', '.join(cordon.host for cordon in cordons[1:])}" if len(cordons) > 1 else ""
+    more = f"; so are {fold(cordon.host for cordon in cordons[1:])}" if len(cordons) > 1 else ""
     return NotReadyError(
         f"{text(first)}{more}", hint=f"choose other hosts with -H, or end that: kit hosts uncordon {first.host}"
     )
 
 
-def text(cordon: Cordon) -> str:
-    """Return a sentence about a cordoned host."""
+def alike(cordons: Iterable[Cordon]) -> tuple[tuple[Cordon, ...], ...]:
+    """Return the cordons of one person for one reason together, in the order of their first hosts."""
+    groups: dict[tuple[str, str], list[Cordon]] = {}
+    for cordon in cordons:
+        groups.setdefault((cordon.why, cordon.by), []).append(cordon)
+    return tuple(map(tuple, groups.values()))
+
+
+def text(cordon: Cordon, *others: Cordon) -> str:
+    """Return a sentence about a cordoned host, and `others` that are alike."""
     by = f", by {cordon.by}" if cordon.by else ""
-    return f"{cordon.host} is cordoned: {cordon.why}{by}"
+    verb = "are" if others else "is"
+    return f"{fold(one.host for one in (cordon, *others))} {verb} cordoned: {cordon.why}{by}"
 
 
 def of_findings(findings: Iterable[Finding], known: Sequence[str]) -> dict[str, str]:
