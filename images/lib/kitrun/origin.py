@@ -19,6 +19,7 @@ NOTICED = (
     "Connection reset by peer",
     "remote process exited or there was a network error",
     "ailed to recv, got 0 bytes",
+    "DistNetworkError: Broken pipe",
     "another task died",
 )
 _TRACEBACK = "Traceback (most recent call last):"
