@@ -49,7 +49,7 @@ HOST = (
         hint="free some space (for /dev/shm, raise shm_size in kit.yaml); see which one is full: kit exec "
         "{host} -- df -h",
         says=(": No space left on device", "; No space left on device", "Disk quota exceeded"),
-        # h5py, which Keras uses, has words of its own; NumPy and PyTorch do not even name the error. Newer versions of
+        # h5py, which Keras uses, has other words; NumPy and PyTorch do not even name the error. Newer versions of
         # PyTorch raise the last one.
         raised=(
             "[Errno 28] No space left on device",
