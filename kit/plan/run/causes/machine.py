@@ -143,7 +143,12 @@ HOST = (
         "code in it failed",
         hint="run it with num_workers=0 to see where it fails, or use fewer data workers; see whether the kernel "
         "killed it: kit ssh {host} -- sudo dmesg",
-        says=("DataLoader worker (pid(s) …) exited unexpectedly",),
+        # While the rank computes, PyTorch prints only the last two. mpirun ends workers by SIGTERM: that is no cause.
+        says=(
+            "DataLoader worker (pid(s) …) exited unexpectedly",
+            "DataLoader worker (pid …) is killed by signal: Segmentation fault",
+            "DataLoader worker (pid …) is killed by signal: Aborted",
+        ),
     ),
     Rule(
         name="threads",
