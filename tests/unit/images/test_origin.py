@@ -119,6 +119,9 @@ def test_a_rank_that_the_kernel_killed_for_its_memory_noticed_nothing() -> None:
         "\nThe above exception was the direct cause of the following exception:\n",
         "Exception ignored in: <function Pool.__del__ at 0x7f12>",
         "Error in atexit._run_exitfuncs:",
+        # Python 3.13.
+        "Exception ignored on threading shutdown:",
+        "Exception in thread Thread-1 (_pin_memory_loop):",
     ],
 )
 def test_an_exception_that_follows_from_what_the_rank_noticed_is_not_its_own(link: str) -> None:
