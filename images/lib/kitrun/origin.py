@@ -19,6 +19,7 @@ NOTICED = (
     "Connection reset by peer",
     "remote process exited or there was a network error",
     "ailed to recv, got 0 bytes",
+    "DistNetworkError: Broken pipe",
     "another task died",
 )
 _TRACEBACK = "Traceback (most recent call last):"
@@ -26,7 +27,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 _FOLLOWS = (
     "During handling of the above exception",
     "The above exception was the direct cause",
-    "Exception ignored in",
+    "Exception ignored ",
+    "Exception in thread ",
     "Error in atexit",
 )
 # The line below a traceback, and one whose traceback is above the lines that the head has.

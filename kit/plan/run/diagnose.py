@@ -59,7 +59,9 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 # had handled its exceptions.
 _CRASHES = ("SIGABRT", "SIGSEGV")
 # Printed during the cleanup after the exception that ended the program.
-_IGNORED = ("Exception ignored in", "Error in atexit")
+_IGNORED = ("Exception ignored ", "Error in atexit")
+# So is this, if it directly follows that exception: a thread, such as one that reads data, ends after the main one.
+_THREAD = "Exception in thread "
 # mpirun prints this when a host never started a rank.
 _UNSTARTED = "unable to reliably start one or more daemons"
 # Lines of mpirun, or of torchrun, that do not say why it gave up: warnings, what follows from the end of a rank, and
@@ -259,11 +261,12 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
     """Return the exception that ended a Python program and those it was raised from, without handled ones."""
     exceptions: list[str] = []
     chained = ignored = traced = False
+    ended = -1
     plain = list(_plain(lines))
     for at, (line, below) in enumerate(zip(plain, [*plain[1:], ""], strict=False)):
         if line.startswith(_CHAINED) or _MEMBER.match(line):
             chained = True
-        elif line.startswith(_IGNORED):
+        elif line.startswith(_IGNORED) or (line.startswith(_THREAD) and exceptions and at == ended + 1):
             ignored = True
         elif line.startswith((_TRACEBACK, _GROUP)):
             traced = True
@@ -273,6 +276,7 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
             if not ignored:
                 exceptions.append(_message(plain, at))
             chained = ignored = traced = False
+            ended = at
     return exceptions
 
 

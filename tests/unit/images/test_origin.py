@@ -52,6 +52,12 @@ def test_an_exception_that_the_first_rank_only_noticed_is_the_failure(text: byte
     assert found(record(1, "e", text), *noticed, ENDED, own) == decide.RankEnd(1, "gpu1", 1, 0, False)
 
 
+def test_a_rank_may_notice_the_end_of_another_one_as_it_writes_to_the_store_of_pytorch() -> None:
+    broken = b'Traceback (most recent call last):\n  File "/job/st.py", line 13, in <module>\n'
+    noticed = broken + b"torch.distributed.DistNetworkError: Broken pipe\n"
+    assert found(record(1, "e", RAISED), record(0, "e", noticed), ENDED).rank == 1
+
+
 @pytest.mark.parametrize(("report", "code", "signal"), [(b"gpu2 3 0 0", 3, 0), (b"gpu2 0 9 1", 0, 9)])
 def test_its_own_report_counts_if_it_has_one(report: bytes, code: int, signal: int) -> None:
     written = record(2, "e", RAISED) if code else b""
@@ -113,6 +119,9 @@ def test_a_rank_that_the_kernel_killed_for_its_memory_noticed_nothing() -> None:
         "\nThe above exception was the direct cause of the following exception:\n",
         "Exception ignored in: <function Pool.__del__ at 0x7f12>",
         "Error in atexit._run_exitfuncs:",
+        # Python 3.13.
+        "Exception ignored on threading shutdown:",
+        "Exception in thread Thread-1 (_pin_memory_loop):",
     ],
 )
 def test_an_exception_that_follows_from_what_the_rank_noticed_is_not_its_own(link: str) -> None:

@@ -101,6 +101,7 @@ NOTICED = Rule(
         "store->get('…') got error: ",
         "DistNetworkError: failed to recv, got 0 bytes",
         "DistNetworkError: Failed to recv, got 0 bytes",
+        "DistNetworkError: Broken pipe",
     ),
 )
 

@@ -49,7 +49,7 @@ HOST = (
         hint="free some space (for /dev/shm, raise shm_size in kit.yaml); see which one is full: kit exec "
         "{host} -- df -h",
         says=(": No space left on device", "; No space left on device", "Disk quota exceeded"),
-        # h5py, which Keras uses, has words of its own; NumPy and PyTorch do not even name the error. Newer versions of
+        # h5py, which Keras uses, has other words; NumPy and PyTorch do not even name the error. Newer versions of
         # PyTorch raise the last one.
         raised=(
             "[Errno 28] No space left on device",
@@ -143,7 +143,12 @@ HOST = (
         "code in it failed",
         hint="run it with num_workers=0 to see where it fails, or use fewer data workers; see whether the kernel "
         "killed it: kit ssh {host} -- sudo dmesg",
-        says=("DataLoader worker (pid(s) …) exited unexpectedly",),
+        # While the rank computes, PyTorch prints only the last two. mpirun ends workers by SIGTERM: that is no cause.
+        says=(
+            "DataLoader worker (pid(s) …) exited unexpectedly",
+            "DataLoader worker (pid …) is killed by signal: Segmentation fault",
+            "DataLoader worker (pid …) is killed by signal: Aborted",
+        ),
     ),
     Rule(
         name="threads",

@@ -97,6 +97,13 @@ NETWORK = (
         ),
     ),
     Rule(
+        name="ucx-rdma",
+        text="UCX got no answer by {device}, the RDMA network card (InfiniBand or RoCE)",
+        hint="check the link of each card and UCX_IB_GID_INDEX, which may differ between hosts; or try without RDMA: "
+        "kit run --again {run} -x UCX_TLS=tcp,sm,self",
+        says=("Transport retry count exceeded on {device} ",),
+    ),
+    Rule(
         name="torch-store",
         text="PyTorch could not connect to {address}, port {port}, where rank 0 connects the ranks: it had not begun, "
         "or had ended; or a firewall between the VMs",

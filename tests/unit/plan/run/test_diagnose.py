@@ -241,6 +241,13 @@ def test_the_ssh_of_a_rank_is_not_that_of_mpirun(line: str) -> None:
             True,
         ),
         (["MemoryError", "Exception ignored in: <f>", "Traceback (most recent call last):", "  f()", "q.Empty"], True),
+        # This thread failed before the exception that ended the program.
+        (
+            ["Exception in thread Thread-1 (f):", "Traceback (most recent call last):", "MemoryError", "ValueError"],
+            False,
+        ),
+        # This one failed, and the program went on after the exception above it.
+        (["ValueError", "Epoch 3", "Exception in thread Thread-1 (f):", "Traceback (most", "MemoryError"], True),
         # NCCL printed lines while Python printed the second traceback of a chain.
         (
             [
