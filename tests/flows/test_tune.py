@@ -25,6 +25,7 @@ from kit.model.run import Failure
 from kit.model.tune import Machine, TuneResult
 from kit.model.values import replace
 from kit.plan.tune.candidates import MIB, RULES, parameters_of
+from kit.remote.cluster.observe import observe
 from kit.remote.ssh.transport import Transport
 from tests.fakes import launcher
 from tests.fakes.facts import DOCKER0, interfaces
@@ -302,8 +303,7 @@ def test_cordoned_hosts_are_not_measured(
     # One that the hosts file lacks is no matter here.
     hosts.append(HostRow(name="gpu9", address="", cordon=Cordon(host="gpu9", why="moved")))
     monkeypatch.setattr("kit.flows.queue.cordon.rows", lambda _: HostRows(cluster="lab", hosts=tuple(hosts)))
-    look = tune_flow.observe
-    monkeypatch.setattr(tune_flow, "observe", lambda *args, **words: replace(look(*args, **words), cordoned=True))
+    monkeypatch.setattr(tune_flow, "observe", lambda *args, **words: replace(observe(*args, **words), cordoned=True))
     measured: list[str | None] = []
 
     def noted(context: Context, request: RunRequest) -> RunResult:
