@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,9 @@ from kit.flows.cluster.ps import ps
 from kit.flows.cluster.stack import stack_file
 from kit.flows.context import Context
 from kit.model.names import MEMBER
+from kit.model.plan import Plan
+from kit.plan.cluster import deploy as plans
+from kit.plan.cluster.deploy import deploy_plan
 from kit.remote.ssh.transport import Completed
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
@@ -316,6 +320,23 @@ def test_the_way_back_with_another_head(fleet: Fleet, reporter: Remembering, con
     }
     assert all(vm.swarm is None and MEMBER not in vm.files for vm in fleet.vms.values())
     assert deploy(back).plan.empty
+
+
+def test_the_way_back_spares_a_run_that_begins_after_the_look(
+    fleet: Fleet, reporter: Remembering, context: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(context())
+    planned = []
+
+    def plan(*words: Any, **more: Any) -> Plan:
+        planned.append(deploy_plan(*words, **more))
+        fleet["gpu1"].living = ["20261121-101500-3fa2"] if len(planned) == 2 else []
+        return planned[-1]
+
+    monkeypatch.setattr(plans, "deploy_plan", plan)
+    with pytest.raises(NotReadyError, match="is active, and this deploy would end it; no container was changed"):
+        deploy(fleet.context(reporter))
+    assert services(fleet) == ALL
 
 
 def test_the_way_back_without_the_head_says_what_is_lost_with_it(

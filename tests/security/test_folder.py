@@ -312,7 +312,7 @@ def test_locks_and_the_audit_are_in_no_folder_that_a_container_mounts() -> None:
         ]
     }
     assert Path(place) in mounts
-    # compose_up.sh makes the lock of Compose beside that of the cluster.
+    # node_lock.sh makes the lock of Compose beside that of the cluster.
     for path in (names.audit_file("lab"), names.lock_file("lab"), f"{names.lock_file('lab')}.compose"):
         assert not mounts & {Path(path), *Path(path).parents}, path
 

@@ -20,7 +20,7 @@ from kit.model.keys import ClusterKeys, KeyPair
 from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, ComposeUp, Plan, Round, Step
 from kit.model.result import DeployResult, HostResult
-from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy
+from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy, StackRemove
 from kit.model.text import fold
 from kit.plan import flavour
 from kit.plan.cluster import checks, data
@@ -189,7 +189,8 @@ def _ends_nodes(steps: Sequence[tuple[str, Step]], cluster: str, observed: Seque
     touched |= {host for _, step in steps if isinstance(step, StackDeploy) for host in step.restarts}
     touched |= set(role_changes(steps, cluster, observed[0]))
     stopped = {facts.host.name for facts in observed if not any(container.running for container in facts.containers)}
-    return bool(touched - stopped or leavers(steps, observed[0]))
+    stack_goes = any(isinstance(step, StackRemove) for _, step in steps)
+    return bool(stack_goes or touched - stopped or leavers(steps, observed[0]))
 
 
 def _heads(observed: Sequence[HostFacts]) -> list[Host]:

@@ -44,6 +44,7 @@ _POLL_S = 0.3
 _NOT_YET = re.compile(
     r"already in progress|did not receive an exit event|resource busy|has active endpoints|volume is in use"
 )
+_NO_NETWORK = re.compile(r"network \S+ not found")
 
 
 class LabEngine:
@@ -182,8 +183,18 @@ class LabEngine:
             return True
 
     def start(self, container: str, host: str) -> None:
-        with errors("cannot start the container", host):
-            insist(lambda: self.client.api.start(container))
+        try:
+            with errors("cannot start the container", host):
+                insist(lambda: self.client.api.start(container))
+        except StepError as error:
+            if _NO_NETWORK.search(error.message):
+                # The container names the network by its id, so a new one does not help.
+                raise StepError(
+                    "its network is gone, as after docker network prune beside stopped hosts",
+                    hint="Recreate the lab: kit lab down, then kit lab up",
+                    host=host,
+                ) from error
+            raise
 
     def host(self, container: str, host: str) -> RunningHost:
         """Return the host of this container, which has been started."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from kit.remote.machine.assets import images_dir
 
 # Prefixes of scripts: shell functions that find this VM's node, remove a container or a mount, change a member of a
-# swarm, or print how long this VM has been up; and a script that another one continues.
+# swarm, take the lock of the node, or print how long this VM has been up; and a script that another one continues.
 _BEFORE = {
     "read_runs": "node_name",
     "observe": "read_runs",
@@ -29,13 +29,14 @@ _BEFORE = {
     "data_state": "stores data_places",
     "make_data_folder": "stores data_places",
     "end_stagers": "remove_container stores",
-    "remove": "end_stagers data_places",
+    "remove": "end_stagers data_places node_lock",
+    "compose_up": "node_lock",
     "data_end": "end_stagers",
     "remove_node": "remove_container",
     "probe_clean": "remove_container",
     "swarm_nodes": "update_node",
     "swarm_join": "clock",
-    "swarm_remove": "update_node clock",
+    "swarm_remove": "update_node clock node_lock",
     "remove_container": "clock",
     "end_exec": "clock",
 }

@@ -82,7 +82,7 @@ def usual_engine() -> bool:
 
 
 def wait_for_compose(folder: str) -> None:
-    """Wait until no Compose recreates a node of this cluster."""
+    """Wait until nothing recreates or removes the node of this cluster."""
     try:
         lock = os.open("%s/.lock/%s.compose" % os.path.split(folder), os.O_RDONLY)
     except OSError:

@@ -15,8 +15,8 @@ read -r mark || true
 section() { echo "@@ ${mark:+$mark }$1"; }
 
 by_client() {
-  # While Compose recreates a node, perhaps for a killed kit, its port and its container do not match. So wait.
-  # Only compose_up.sh creates the lock.
+  # While a node is recreated or removed, perhaps for a killed kit, its port, its container and its files do not match. So
+  # wait. Only node_lock.sh creates the lock.
   if command -v flock >/dev/null 2>&1; then (exec 9<"$lock" && flock -s -w 15 9) 2>/dev/null; fi
 
   section system

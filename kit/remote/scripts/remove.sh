@@ -2,7 +2,7 @@
 # it removed, 'kept NAME' for each data set that stays, and 'home stays'. WHAT is all, or keep: then the folders of runs
 # that made something stay, and the home folders into which somebody wrote. With an IMAGE, all images of kit go that no
 # container uses. DATA is the folder of a data set; others are found in the usual places, and on disks that kit.yaml named
-# earlier. Needs end_stagers.sh and data_places.sh before it.
+# earlier. Needs end_stagers.sh, data_places.sh and node_lock.sh before it.
 cluster=$1
 folder=$2
 what=$3
@@ -67,9 +67,10 @@ while [ "$real" ] && read -r _ _ _ _ place _; do
       ;;
   esac
 done </proc/self/mountinfo
-# A Compose process of a killed deploy would bring a container back. So wait for it.
+# A Compose process of a killed deploy would bring a container back. So wait for it. And what a killed kit down still
+# removes must not be what the next deploy writes.
 lock=${folder%/*}/.lock/$cluster.compose
-if command -v flock >/dev/null 2>&1; then (exec 9<"$lock" && flock -w 120 9) 2>/dev/null; fi
+if [ -d "$folder" ] || [ -e "$lock" ]; then hold_node "$folder" 2>/dev/null; fi
 # An engine that does not answer may have containers that come back with it. Then remove nothing.
 ids=
 if command -v docker >/dev/null 2>&1; then

@@ -5,7 +5,7 @@
 # It removes nothing if this VM is a worker and runs the cluster's task: it prints 'worker' and the managers' addresses. It
 # also removes nothing if nodes outside MEMBERS keep the cluster. For each it prints 'apart ROLE HOSTNAME', where ROLE is the
 # label of this VM's node, or -.
-# Needs update_node.sh before it.
+# Needs update_node.sh and node_lock.sh before it.
 cluster=$1
 folder=$2
 members=$3
@@ -51,6 +51,8 @@ if [ "$members" != all ]; then
   fi
 fi
 echo manager
+# A killed kit leaves this running. The next one must not find a service or a secret that is about to go.
+if [ -d "$folder" ]; then hold_node "$folder" 2>/dev/null; fi
 services=$(docker service ls --quiet --filter "label=kit.cluster=$cluster") || exit 1
 for service in $services; do
   name=$(docker service inspect --format '{{.Spec.Name}}' "$service")

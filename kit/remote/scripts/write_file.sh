@@ -15,4 +15,6 @@ cat >"$temporary"
 [ "$(wc -c <"$temporary")" -eq "$4" ] || { echo "only a part of $2 arrived" >&2; exit 1; }
 chmod "$3" "$temporary"
 chown 0:0 "$temporary"
+# Where a file to mount is missing, an engine that starts a container makes an empty folder.
+if [ -d "$target" ] && [ ! -L "$target" ]; then rmdir "$target"; fi
 mv -fT "$temporary" "$target"

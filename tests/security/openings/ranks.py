@@ -338,9 +338,9 @@ OPENINGS: tuple[Opening, ...] = (
     Opening(
         border=_LOCK,
         what="the folder of Compose's lock keeps its mode",
-        file="kit/remote/scripts/compose_up.sh",
-        old='mkdir -p "${lock%/*}" && chmod 700 "${lock%/*}")',
-        new='mkdir -p "${lock%/*}")',
+        file="kit/remote/scripts/node_lock.sh",
+        old='mkdir -p "${node_lock%/*}" && chmod 700 "${node_lock%/*}")',
+        new='mkdir -p "${node_lock%/*}")',
         tests=("security/test_folder.py", "-k", "place_of_root"),
     ),
     Opening(

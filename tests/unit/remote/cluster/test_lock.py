@@ -344,6 +344,24 @@ def test_a_second_compose_waits_for_the_first(compose: Callable[[str], list[str]
     assert (tmp_path / "log").read_text() == "begun\nended\n" * 2
 
 
+@pytest.mark.parametrize("name", ["remove", "swarm_remove"])
+def test_a_look_and_a_deploy_wait_for_what_a_killed_down_still_removes(
+    compose: Callable[[str], list[str]], tmp_path: Path, name: str
+) -> None:
+    # Of a manager. Every question after that of its state comes while kit's things are removed.
+    lock = tmp_path / ".lock" / "lab.compose"
+    compose(f'[ "$1" != info ] || {{ echo true active n1; exit; }}; flock -n {lock} true 9>&-; echo $? >>log')
+    arguments = (str(tmp_path / "lab"), "all")
+    assert (
+        subprocess.run(list(script(name, "none-such", *arguments)), stdout=subprocess.PIPE, check=False).returncode == 0
+    )
+    asked = (tmp_path / "log").read_text().split()
+    assert asked
+    assert {*asked} == {"1"}
+    # It ends with the script.
+    assert subprocess.run(["flock", "-n", lock, "true"], check=False).returncode == 0
+
+
 # The audit
 
 

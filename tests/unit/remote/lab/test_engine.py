@@ -85,6 +85,14 @@ def test_a_host_that_it_gave_up_making_is_made(engine_with: Callable[[Api], LabE
     assert api.calls.count("create_container") == 2
 
 
+def test_a_host_whose_network_is_gone(engine_with: Callable[[Api], LabEngine]) -> None:
+    with pytest.raises(StepError, match="its network is gone") as caught:
+        engine_with(Api(start=[refusal(404, "network 1a4a0193a061 not found")])).start("kit-lab-lab-gpu1", "gpu1")
+    assert (caught.value.host, "kit lab down" in str(caught.value.hint)) == ("gpu1", True)
+    with pytest.raises(StepError, match="no room"):
+        engine_with(Api(start=[refusal(500, "no room")])).start("kit-lab-lab-gpu1", "gpu1")
+
+
 def test_a_container_of_somebody_elses_with_that_name_is_reported(engine_with: Callable[[Api], LabEngine]) -> None:
     api = Api(create_container=[refusal(409, TAKEN)], inspect_container=[{"Config": {"Labels": {"mine": "1"}}}])
     with pytest.raises(StepError, match="already in use"):

@@ -211,13 +211,22 @@ def test_write_file_fails_whole(tmp_path: Path, fault: str) -> None:
         mode = "rubbish"
     else:
         path = "d"
-        (folder / "d").mkdir()
+        (folder / "d" / "of a person").mkdir(parents=True)
     done = run(script("write_file", str(folder), path, mode, size), stdin=b"new")
     assert done.returncode != 0
     assert done.stderr
     assert (folder / "f").read_bytes() == b"old"
     assert sorted(p.name for p in folder.iterdir()) == (["d", "f"] if fault == "is a folder" else ["f"])
-    assert not list((folder / "d").iterdir() if fault == "is a folder" else [])
+    if fault == "is a folder":
+        assert [path.name for path in (folder / "d").iterdir()] == ["of a person"]
+
+
+@root_only
+def test_write_file_replaces_what_an_engine_made_in_its_place(tmp_path: Path) -> None:
+    folder = tmp_path / "kit" / "lab"
+    (folder / "node-hosts").mkdir(parents=True)
+    done = run(script("write_file", str(folder), "node-hosts", "644", "3"), stdin=b"new")
+    assert (done.returncode, done.stderr, (folder / "node-hosts").read_bytes()) == (0, b"", b"new")
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock of util-linux is not here")
