@@ -296,7 +296,7 @@ def failure(
 
 
 def rank_failure(end: RankEnd) -> Dict[str, Any]:
-    """Return the failure of a rank, as far as its end tells it."""
+    """Return the failure of a rank, as far as its end shows it."""
     return {
         "kind": "rank",
         "rank": end.rank,

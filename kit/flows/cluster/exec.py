@@ -201,7 +201,7 @@ class _Work:
             return Interrupted(f"{text}; the command runs on no host")
         try:
             ending = fanout.start(running, self._end_on)
-            # This waits for whoever reads kit's output, such as less, which keeps running after Ctrl-C.
+            # This waits for what reads kit's output, such as less, which keeps running after Ctrl-C.
             self._context.reporter.report(Note(text=f"ending the command on {where}; press Ctrl-C again to leave it"))
             outcome = ending.outcome()
             self._wait_for_output()

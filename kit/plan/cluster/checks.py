@@ -174,7 +174,7 @@ def port_problem(
 ) -> KitError | None:
     """Return a problem if another program listens on the port that the node's sshd needs.
 
-    `before` is the record of the last deploy, or None if there is none.
+    `before` is the record of the last deploy, or None without one.
     """
     if not facts.engine and facts.files:
         return None  # Only the engine knows whether the cluster's own node listens there.

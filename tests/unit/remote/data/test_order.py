@@ -37,7 +37,7 @@ class Hanging:
 
 
 class Clock:
-    """Goes on by 50 s with each look of the test's thread, and stands still for others."""
+    """Goes on by 50 s with each look of the test's thread, and stops for others."""
 
     def __init__(self) -> None:
         self.now = 1000.0
