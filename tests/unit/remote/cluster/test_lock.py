@@ -355,7 +355,7 @@ def test_what_a_killed_down_removed_while_compose_waited_for_it(
     up = ComposeUp(folder=str(tmp_path / "lab"), project="kit-lab", recreate=False, why="")
     execution: Any = SimpleNamespace(cluster="lab")
     with pytest.raises(StepError, match=r"/lab was removed meanwhile, as by an earlier kit down$") as caught:
-        steps.compose_up(execution, Here(), up)  # type: ignore[arg-type]
+        steps.compose_up(execution, Here(), up)
     assert caught.value.hint == "run: kit deploy"
 
 
