@@ -398,6 +398,10 @@ def test_the_audit_grows_by_lines(tmp_path: Path) -> None:
     append("three\n")
     append("four\n")
     assert there.read_text() == "one\ntw\nthree\nfour\n"
+    # The VM lost its power, and its file system left zeros.
+    there.write_bytes(b"one\n\0\0")
+    append("two\n")
+    assert there.read_bytes() == b"one\n\0\0\ntwo\n"
     assert run(script("tail", str(folder / "none"), "2")) == ""
 
 
