@@ -15,8 +15,8 @@ _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
 _DEVICE = re.compile(r"(/dev(?:/[A-Za-z0-9._-]+)*)/?(?::(/[A-Za-z0-9._/-]+)(?::[rwm]{1,3})?)?", re.ASCII)
 # Devices that are the whole VM.
 _WHOLE_VM = frozenset({"/dev", "/dev/mem", "/dev/kmem", "/dev/port"})
-# What kit needs in a container: its programs, the keys and the folder of the runs.
-_OWN = (names.ROOT, names.MOUNT, names.STATE_MOUNT)
+# What kit needs in a container: its programs, the keys, and the folder of the runs, which it reads on the VM.
+_OWN = (names.ROOT, names.MOUNT, names.STATE_MOUNT, names.RUNS_MOUNT)
 _VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
 

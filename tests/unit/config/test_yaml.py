@@ -214,6 +214,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
             "volumes: [",
         ),
         ("volumes: [/a:/var/lib/kit/]", 1, "would hide /var/lib/kit of the nodes", "a target such as /data"),
+        ("volumes: [/a:/var/lib/kit/runs]", 1, "would hide /var/lib/kit/runs of the nodes", "a target such as /data"),
         ("volumes: [/a:/]", 1, "volumes: '/a:/' would hide /opt/kit of the nodes", "a target such as /data"),
         ("volumes: [/opt:/opt]", 1, "volumes: '/opt:/opt' would hide /opt/kit of the nodes", "a target such as /data"),
         ("volumes: [/a:/etc/kit/ssh]", 1, "would hide /etc/kit of the nodes", "a target such as /data"),
