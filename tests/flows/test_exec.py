@@ -15,6 +15,7 @@ from kit.events import Event, Note, Stream
 from kit.flows.cluster import exec as exec_flow
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts, folded
+from kit.model.result import ExecResult, OutputGroup
 from kit.model.values import replace
 from kit.remote.ssh import retry
 from kit.remote.ssh.transport import Completed, Live
@@ -67,8 +68,18 @@ def test_output_is_passed_on_and_not_kept(deployed: Fleet, reporter: Remembering
         (("gpu4",), 3, "no SSH connection\n  → is the VM up?\n", True),
     ]  # fmt: skip
     again = folded(result, lambda host, stream: b"a\n" if stream == "stdout" and host != "gpu3" else b"")
-    assert [(g.hosts, g.exit_code, g.output) for g in again.groups[:2]] == [
+    assert [(g.hosts, g.exit_code, g.output) for g in again.groups] == [
         (("gpu1", "gpu2"), 0, "a\n"), (("gpu3",), 9, ""),
+        (("gpu4",), 3, "a\nno SSH connection\n  → is the VM up?\n"),
+    ]  # fmt: skip
+
+
+def test_what_a_host_printed_before_it_failed_is_not_lost() -> None:
+    group = OutputGroup(hosts=("gpu1", "gpu2", "gpu3"), exit_code=3, output="it broke\n", failed=True)
+    printed = {("gpu2", "stdout"): b"step 1\n", ("gpu2", "stderr"): b"step"}
+    again = folded(ExecResult(groups=(group,)), lambda host, stream: printed.get((host, stream), b""))
+    assert [(g.hosts, g.output, g.failed) for g in again.groups] == [
+        (("gpu1", "gpu3"), "it broke\n", True), (("gpu2",), "step 1\nstep\nit broke\n", True),
     ]  # fmt: skip
 
 

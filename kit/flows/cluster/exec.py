@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from kit.model import text as words
 from kit.model.failures import SharedFailure, alike
 from kit.model.host import Host
 from kit.model.result import ExecResult, OutputGroup
+from kit.model.values import replace
 from kit.remote.engine.live import end_in_node, new_mark, stream_in_node
 from kit.remote.machine.stdin import Input
 from kit.remote.scripts import in_node
@@ -262,11 +263,26 @@ def fold(results: Mapping[str, Completed]) -> tuple[OutputGroup, ...]:
 
 
 def folded(result: ExecResult, held: Callable[[str, Stream], bytes]) -> ExecResult:
-    """Return the result of a command whose output somebody else kept: equal output and exit code are one group."""
+    """Return the result of a command whose output somebody else kept: equal output and exit code are one group.
+
+    A host that failed has what it printed before that, and then its error.
+    """
     ended = {
         host: Completed(code=group.exit_code, stdout=held(host, "stdout"), stderr=held(host, "stderr"))
         for group in result.groups
         if not group.failed
         for host in group.hosts
     }
-    return ExecResult(groups=(*fold(ended), *(group for group in result.groups if group.failed)))
+    failed = (part for group in result.groups if group.failed for part in _with_output(group, held))
+    return ExecResult(groups=(*fold(ended), *failed))
+
+
+def _with_output(group: OutputGroup, held: Callable[[str, Stream], bytes]) -> Iterator[OutputGroup]:
+    """Yield a group of hosts that failed, or its parts with the output that each host had before."""
+    outputs: dict[str, list[str]] = {}
+    for host in group.hosts:
+        output = b"".join(held(host, stream) for stream in STREAMS).decode(errors="replace")
+        outputs.setdefault(output, []).append(host)
+    for output, hosts in outputs.items():
+        end = "\n" if output and not output.endswith("\n") else ""
+        yield replace(group, hosts=tuple(hosts), output=f"{output}{end}{group.output}")

@@ -161,7 +161,7 @@ def _boot(engine: LabEngine, host: HostContainer, state: str | None, reporter: R
         engine.create(host)
     if state != "running":
         reporter.report(HostStep(host=host.host, text="starting", fraction=0.2))
-        engine.start(host.container, host.host)
+        engine.start(host)
 
     running = engine.host(host.container, host.host)
 

@@ -45,6 +45,8 @@ from kit.remote.ssh.transport import Transport
 # compose_up.sh waits up to 120 s for an earlier Compose that is still running.
 COMPOSE_TIMEOUT_S = 300.0
 COPY_TIMEOUT_S = 600.0
+# What compose_up.sh writes after the folder if that has lost its Compose file.
+_REMOVED = " was removed meanwhile"
 # What remove.sh writes before the name of a data set that stays.
 _KEPT = "kept "
 # And what it writes if the home folders of ranks stay.
@@ -140,7 +142,8 @@ def compose_up(execution: Execution, transport: Transport, step: ComposeUp) -> N
     if fault is not None:
         raise StepError(described(fault), hint=fault.hint, host=name)
     by_hand = f"kit ssh {name} -- sudo docker compose -f {step.folder}/{names.COMPOSE_FILE} up"
-    hint = limits_hint(done.error_text) or f"run it by hand: {by_hand}"
+    removed = f"{step.folder}{_REMOVED}" in done.error_text
+    hint = "run: kit deploy" if removed else limits_hint(done.error_text) or f"run it by hand: {by_hand}"
     require(done, name, "docker compose up failed", hint)
 
 

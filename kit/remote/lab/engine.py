@@ -182,17 +182,17 @@ class LabEngine:
                 raise
             return True
 
-    def start(self, container: str, host: str) -> None:
+    def start(self, wanted: HostContainer) -> None:
         try:
-            with errors("cannot start the container", host):
-                insist(lambda: self.client.api.start(container))
+            with errors("cannot start the container", wanted.host):
+                insist(lambda: self.client.api.start(wanted.container))
         except StepError as error:
             if _NO_NETWORK.search(error.message):
                 # The container names the network by its id, so a new one does not help.
                 raise StepError(
                     "its network is gone, as after docker network prune beside stopped hosts",
-                    hint="Recreate the lab: kit lab down, then kit lab up",
-                    host=host,
+                    hint=f"Take the lab down, and make it again: kit lab down --name {wanted.labels[LABEL]}",
+                    host=wanted.host,
                 ) from error
             raise
 

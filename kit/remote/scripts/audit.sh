@@ -5,6 +5,6 @@ umask 077
 # let their group pass.
 if [ -d "$1/var" ] && [ -n "$(find "$1/var" -maxdepth 0 -perm /007)" ]; then chmod 700 "$1/var" || exit 1; fi
 mkdir -p "${2%/*}" || exit 1
-# A full disk may have cut the last entry. This one must not continue its line.
-[ ! -s "$2" ] || [ -z "$(tail -c 1 "$2")" ] || echo >>"$2" || exit 1
+# A full disk or a power loss may have cut the last entry, or left zeros. This one must not continue its line.
+[ ! -s "$2" ] || [ "$(tail -c 1 "$2" | wc -l)" -eq 1 ] || echo >>"$2" || exit 1
 cat >>"$2"

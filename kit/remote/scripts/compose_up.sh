@@ -13,5 +13,7 @@ said=$(
   up "$@"
 )
 code=$?
+# A look waits for a shorter time, so a killed kit down may have removed what this deploy found or wrote.
+if [ "$code" != 0 ] && [ ! -e "$folder/compose.yaml" ]; then said="$folder was removed meanwhile, as by an earlier kit down"; fi
 [ "$code" = 0 ] || printf '%s\n' "$said" >&2
 exit "$code"

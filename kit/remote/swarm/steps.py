@@ -46,6 +46,8 @@ from kit.remote.swarm.down import DownNodes
 TIMEOUT_S = 90.0
 # Time for a change of one node of a swarm, in addition to TIMEOUT_S: a manager changes one after another.
 CHANGE_S = 0.5
+# node_lock.sh waits that long for what an earlier kit has left running on the host.
+LOCK_S = 120.0
 POLL_S = 0.3
 # What kit down reports for a host that left the swarm.
 MEMBERSHIP = "membership in the swarm"
@@ -177,7 +179,7 @@ def stack_remove(execution: Execution, transport: Transport, step: StackRemove) 
 
     def remove(members: str) -> list[tuple[str, str, str]]:
         argv = script("swarm_remove", step.cluster, names.folder(step.cluster), members)
-        done = transport.run(argv, timeout_s=TIMEOUT_S + CHANGE_S * len(execution.hosts))
+        done = transport.run(argv, timeout_s=LOCK_S + TIMEOUT_S + CHANGE_S * len(execution.hosts))
         if done.code != 0 and "sudo" in done.error_text:
             return []  # The next step on this host reports a login that cannot become root.
         require(done, name, "the stack could not be removed", "by hand: docker stack ls, docker stack rm")

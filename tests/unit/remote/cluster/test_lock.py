@@ -14,14 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kit.errors import Interrupted, KitError, NotReadyError, SlowError, StepError, UnreachableError
 from kit.model.host import Host, Login
+from kit.model.plan import ComposeUp
 from kit.model.values import replace
-from kit.remote.cluster import lock
+from kit.remote.cluster import lock, steps
 from kit.remote.machine.operator import operator
 from kit.remote.scripts import script
 from kit.remote.ssh import attempts
@@ -297,6 +299,7 @@ def compose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     tools = tmp_path / "bin"
     tools.mkdir()
     (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "compose.yaml").touch()
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
 
@@ -344,6 +347,18 @@ def test_a_second_compose_waits_for_the_first(compose: Callable[[str], list[str]
     assert (tmp_path / "log").read_text() == "begun\nended\n" * 2
 
 
+def test_what_a_killed_down_removed_while_compose_waited_for_it(
+    compose: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    compose('echo "open $3: no such file or directory"; exit 14')
+    (tmp_path / "lab" / "compose.yaml").unlink()
+    up = ComposeUp(folder=str(tmp_path / "lab"), project="kit-lab", recreate=False, why="")
+    execution: Any = SimpleNamespace(cluster="lab")
+    with pytest.raises(StepError, match=r"/lab was removed meanwhile, as by an earlier kit down$") as caught:
+        steps.compose_up(execution, Here(), up)
+    assert caught.value.hint == "run: kit deploy"
+
+
 @pytest.mark.parametrize("name", ["remove", "swarm_remove"])
 def test_a_look_and_a_deploy_wait_for_what_a_killed_down_still_removes(
     compose: Callable[[str], list[str]], tmp_path: Path, name: str
@@ -383,6 +398,10 @@ def test_the_audit_grows_by_lines(tmp_path: Path) -> None:
     append("three\n")
     append("four\n")
     assert there.read_text() == "one\ntw\nthree\nfour\n"
+    # The VM lost its power, and its file system left zeros.
+    there.write_bytes(b"one\n\0\0")
+    append("two\n")
+    assert there.read_bytes() == b"one\n\0\0\ntwo\n"
     assert run(script("tail", str(folder / "none"), "2")) == ""
 
 

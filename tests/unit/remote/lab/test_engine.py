@@ -17,7 +17,6 @@ from kit.plan import lab as plan
 from kit.remote.lab import engine as module
 from kit.remote.lab.engine import LabEngine
 
-SPEC = LabSpec(name="lab", hosts=1)
 NETWORK = LabNetwork(id="n1", name="kit-lab-lab", subnet=IPv4Network("10.213.0.0/24"), shape="", folder="")
 STANDING = LabContainer(id="c1", host="gpu1", address="10.213.0.11", state="running")
 FOUND = LabObjects(network=NETWORK, containers=(STANDING,), helpers=(), volumes=("v1",), other_networks=())
@@ -62,8 +61,9 @@ def engine_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Api], LabEngine]:
     return make
 
 
-def wanted() -> HostContainer:
-    (host,) = plan.host_containers(SPEC, folder="/f", image="kit-lab:1", subnets=[NETWORK.subnet], public_key="k")
+def wanted(lab: str = "lab") -> HostContainer:
+    spec = LabSpec(name=lab, hosts=1)
+    (host,) = plan.host_containers(spec, folder="/f", image="kit-lab:1", subnets=[NETWORK.subnet], public_key="k")
     return host
 
 
@@ -87,10 +87,11 @@ def test_a_host_that_it_gave_up_making_is_made(engine_with: Callable[[Api], LabE
 
 def test_a_host_whose_network_is_gone(engine_with: Callable[[Api], LabEngine]) -> None:
     with pytest.raises(StepError, match="its network is gone") as caught:
-        engine_with(Api(start=[refusal(404, "network 1a4a0193a061 not found")])).start("kit-lab-lab-gpu1", "gpu1")
-    assert (caught.value.host, "kit lab down" in str(caught.value.hint)) == ("gpu1", True)
+        engine_with(Api(start=[refusal(404, "network 1a4a0193a061 not found")])).start(wanted("big"))
+    # Without its name, this would take another lab down.
+    assert (caught.value.host, str(caught.value.hint).rpartition(": ")[2]) == ("gpu1", "kit lab down --name big")
     with pytest.raises(StepError, match="no room"):
-        engine_with(Api(start=[refusal(500, "no room")])).start("kit-lab-lab-gpu1", "gpu1")
+        engine_with(Api(start=[refusal(500, "no room")])).start(wanted())
 
 
 def test_a_container_of_somebody_elses_with_that_name_is_reported(engine_with: Callable[[Api], LabEngine]) -> None:

@@ -314,7 +314,7 @@ def test_ranks_of_torchrun_have_its_numbers(mark: str) -> None:
 def test_ranks_with_odd_values(mark: str) -> None:
     """What a rank has in its environment, in several lines, is of no other process and of no other run."""
     ours = {"KIT_CLUSTER": mark, "KIT_RUN": "r1", "OMPI_COMM_WORLD_RANK": "7"}
-    odd = "1\nKIT_RUN=r9\n/proc/1/environ\n/proc/self/environ:KIT_RUN=r9 :="
+    odd = "1\nKIT_RUN=r9\n/proc/1/environ\n/proc/1/environ:KIT_RUN=r9\n/proc/1/environ:OMPI_COMM_WORLD_RANK=4"
     with marked(**ours, RANK=odd, MY_KIT_RUN="r8", KIT_RUN_2="r8") as one:
         done = run(script("ranks", mark))
     assert done.stdout.decode().splitlines() == [f"r1 7 {one.pid}"]

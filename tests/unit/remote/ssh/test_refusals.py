@@ -191,7 +191,6 @@ def test_what_ssh_writes_becomes_an_error_with_a_next_step(text: str, message: s
     assert failure_of(text) == failure
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run ssh as another user")
 def test_a_key_that_is_a_folder_is_not_missing(tmp_path: Path) -> None:
     for key, fault in ((tmp_path, "is a folder"), (tmp_path / "none", "does not exist")):
         login = replace(LOGIN, key=str(key))
@@ -230,6 +229,7 @@ def test_another_key_that_ssh_cannot_use_is_not_the_cause() -> None:
     assert "cannot use the key /root/vm" in no_session(replace(LOGIN, key="/root/vm"), both).message
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run ssh as another user")
 def test_a_user_id_without_a_name_is_not_the_fault_of_the_vm() -> None:
     """As in a container of CI. The text is this machine's ssh's own."""
     argv = ["ssh", "-F", "none", "127.0.0.1", "true"]
