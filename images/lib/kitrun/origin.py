@@ -96,7 +96,7 @@ def _ending(lines: List[str]) -> List[str]:
 
 
 def _noticed(lines: List[str]) -> bool:
-    return any(word in line for line in lines for word in NOTICED)
+    return any(word in line for line in (_AROUND.sub("", line) for line in lines) for word in NOTICED)
 
 
 def _raised(lines: List[str]) -> bool:
