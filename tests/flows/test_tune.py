@@ -311,8 +311,10 @@ def test_cordoned_hosts_are_not_measured(
         return perf(context, request)
 
     if all_of_them:
-        with pytest.raises(NotReadyError, match="gpu1 is cordoned: moved"):
+        with pytest.raises(NotReadyError, match="gpu1 is cordoned: moved") as caught:
             tuned_with(bed, noted)
+        # kit tune has no -H.
+        assert caught.value.hint == "end that: kit hosts uncordon gpu1"
         assert measured == []
         return
     result = tuned_with(bed, noted)

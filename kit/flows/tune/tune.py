@@ -210,7 +210,12 @@ def _cordoned(context: Context, nodes: Sequence[Node], ranking: Sequence[Node]) 
 
     known = {node.name for node in nodes}
     out = [row.cordon for row in rows(context).hosts if row.cordon is not None and row.name in known]
-    cordons.usable([context.host(node.name) for node in ranking], out, named=False)
+    try:
+        cordons.usable([context.host(node.name) for node in ranking], out, named=False)
+    except NotReadyError as error:
+        # kit tune has no -H.
+        error.hint = f"end that: kit hosts uncordon {ranking[0].name}"
+        raise
     for group in cordons.alike(out):
         them = "it" if len(group) == 1 else "them"
         context.reporter.report(Warned(text=f"{cordons.text(*group)}; kit tune does not measure {them}"))
