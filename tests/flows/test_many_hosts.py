@@ -271,7 +271,7 @@ def test_a_run_names_cordoned_hosts_once(many: Fleet, reporter: Remembering, wai
     _cordoned(many.context(reporter), [], out, cluster, waits=waits)
     first = "gpu[1-39] are cordoned: moved, by ann@desk; the run "
     if waits:
-        assert reporter.of(Note)[0].text == f"{first}may use them after: kit hosts uncordon gpu[1-39]"
+        assert reporter.of(Note)[0].text == f"{first}may use them after: kit hosts uncordon 'gpu[1-39]'"
     else:
         assert [text for text, _ in texts(reporter)] == [
             f"{first}does not use them", "gpu[40-41] are cordoned: gpu-lost, by ann@desk; the run does not use them",
