@@ -9,6 +9,7 @@ from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.attach import wait
 from kit.flows.run.listing import arrays_of, listing
+from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import Member, RunRecord
 from kit.model.text import plural
@@ -24,8 +25,7 @@ def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
     """
     last = -1
     while True:
-        listed = listing(context)
-        members = arrays_of(listed).get(array, [])
+        listed, members = _looked(context, array)
         if not members:
             raise NotReadyError(
                 f"the head does not know any run of {array} any more: {_GONE}", hint="list the runs: kit runs"
@@ -42,12 +42,29 @@ def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
         try:
             record = wait(context, active[0])
         except (InputError, NotReadyError):
-            if active[0] in arrays_of(listing(context)).get(array, []):
+            if active[0] in _looked(context, array)[1]:
                 raise
             # Somebody took it out of the line. The others go on.
             continue
         if record.state == "running":
             return (*(ended[run] for run in members if run in ended), record)
+
+
+def _looked(context: Context, array: str) -> tuple[RunsResult, list[str]]:
+    """Return the runs that the head knows, and the ids of those of the array.
+
+    If one is missing, look again until two looks agree: a look may find a run that just starts neither among the runs
+    nor in line, because it reads these one after the other.
+    """
+    before: list[str] | None = None
+    while True:
+        listed = listing(context)
+        members = arrays_of(listed).get(array, [])
+        known: list[RunRecord | WaitingRun] = [*listed.runs, *listed.waiting]
+        sizes = [run.array.size for run in known if run.array and run.array.of == array]
+        if members == before or len(members) == max(sizes, default=1):
+            return listed, members
+        before = members
 
 
 def _active(listed: RunsResult, members: Sequence[str]) -> list[str]:
