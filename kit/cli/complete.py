@@ -47,8 +47,9 @@ def answer(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> str:
 
 def _lines(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
     *before, text = words or [""]
-    if shell != "fish":  # which has taken the quotes off
-        before, text = [_unquoted(word) for word in before], _unquoted(text)
+    text = _unquoted(text)
+    if shell != "fish":  # which has taken the quotes off these
+        before = [_unquoted(word) for word in before]
     walk = Walk()
     for word in before:
         walk.word(word)

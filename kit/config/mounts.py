@@ -15,8 +15,8 @@ _VOLUME_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+", re.ASCII)
 _DEVICE = re.compile(r"(/dev(?:/[A-Za-z0-9._-]+)*)/?(?::(/[A-Za-z0-9._/-]+)(?::[rwm]{1,3})?)?", re.ASCII)
 # Devices that are the whole VM.
 _WHOLE_VM = frozenset({"/dev", "/dev/mem", "/dev/kmem", "/dev/port"})
-# What kit needs in a container: its programs, the keys and the folder of the runs.
-_OWN = (names.ROOT, names.MOUNT, names.STATE_MOUNT)
+# What kit needs in a container: its programs, the keys, and the folder of the runs, which it reads on the VM.
+_OWN = (names.ROOT, names.MOUNT, names.STATE_MOUNT, names.RUNS_MOUNT)
 _VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
 
@@ -90,10 +90,15 @@ def _volume_target(volume: str) -> str:
     for mode in parts[2].split(",") if len(parts) == 3 else ():
         if mode not in _VOLUME_MODES:
             raise FieldError(f"{volume!r} has {mode!r} where only a mode such as ro or rw can be")
-    return target.rstrip("/") or "/"
+    return _plain(target)
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Return whether a path is this folder or below it, however it is written."""
+    """Return whether a path is this folder or below it, however the path is written."""
+    return f"{_plain(path)}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _plain(path: str) -> str:
+    """Return an absolute path without what changes nothing: ., .. and more slashes."""
     # normpath keeps a second slash at the beginning.
-    return f"/{posixpath.normpath(path).lstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+    return f"/{posixpath.normpath(path).lstrip('/')}"

@@ -23,6 +23,7 @@ from kit.errors import (
     Interrupted,
     KitError,
     NotReadyError,
+    SlowError,
     StepError,
     UnreachableError,
 )
@@ -31,7 +32,7 @@ from kit.flows.context import Context
 from kit.flows.data.listing import listing
 from kit.flows.data.missing import stage_missing
 from kit.flows.data.remove import remove_data, stop
-from kit.flows.data.stage import preview, stage
+from kit.flows.data.stage import Staging, preview, stage
 from kit.flows.data.verify import verify
 from kit.model.datasets import StageResult
 from kit.model.results import RunFolder
@@ -308,6 +309,23 @@ def test_the_time_to_join_is_the_same_for_all_hosts(
     stage(context, [])
     assert since["gpu1"] is not None
     assert since["gpu1"] == since["gpu2"]
+
+
+def test_a_host_that_was_not_asked_to_let_go_is_not_awaited(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hangs: the wait for its answer would be one more minute."""
+    awaited: list[str] = []
+
+    def begun(order: Order) -> Order:
+        if order.host.name == "gpu1":
+            raise SlowError("the stager did not start", host="gpu1")
+        return order
+
+    monkeypatch.setattr(Order, "start", lambda order: order)
+    monkeypatch.setattr(Order, "begun", begun)
+    monkeypatch.setattr(Order, "answer", lambda order, *_, **__: awaited.append(order.host.name))
+    staging = Staging(context, context.spec.data[0], limit=0, detach=False, environ={})
+    staging._end_joined({"gpu1": "a", "gpu2": "a"})
+    assert awaited == ["gpu2"]
 
 
 def test_a_host_that_lacks_the_folder_of_the_source_is_the_cause(

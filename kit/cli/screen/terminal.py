@@ -216,7 +216,11 @@ class Terminal:
 
     def read(self) -> str:
         """Return all of standard input."""
-        return "" if self.inp is None else self.inp.read()
+        if self.inp is None:
+            return ""
+        with suppress(OSError, ValueError):
+            _let_wait(self.inp.fileno())
+        return self.inp.read()
 
     def pass_on(self, data: bytes, stream: Stream) -> None:
         """Write a command's bytes, which come in pieces of any size."""

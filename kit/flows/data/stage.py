@@ -232,14 +232,17 @@ class Staging:
     def _end_joined(self, joined: Mapping[str, str]) -> None:
         """Let hosts go that have joined a staging which nobody leads. Otherwise, they would wait for a minute."""
         ends = {name: self._to(self._context.host(name)) for name in joined}
+        leavers: list[Order] = []
         for name, order in ends.items():
             # One that cannot be reached is left out when it should join.
             with contextlib.suppress(KitError):
                 order.begun().send(op="stop", id=joined[name])
+                leavers.append(order)
         since = time.monotonic()
-        for order in ends.values():
+        for order in leavers:
             with contextlib.suppress(KitError):
                 order.answer(ANSWER_S, since=since)
+        for order in ends.values():
             order.close()
 
     def _joined(self, orders: dict[str, Order], cluster: ClusterRecord) -> list[dict[str, object]]:

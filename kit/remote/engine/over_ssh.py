@@ -23,6 +23,7 @@ from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.engine import sdk
 from kit.remote.ssh.openssh import openssh_argv
+from kit.remote.ssh.refusals import starting
 from kit.remote.ssh.transport import as_root
 
 _END_S = 5.0
@@ -44,7 +45,7 @@ class SshEngine:
 
     def __init__(self, login: Login) -> None:
         argv = [*openssh_argv(login), as_root(["docker", "system", "dial-stdio"])]
-        self._tunnels = _Tunnels(argv)
+        self._tunnels = _Tunnels(argv, login.host)
 
     def connect(self) -> None:
         self.api = _Api(_Adapter(self._tunnels))
@@ -82,13 +83,13 @@ class _Errors:
 class _Tunnels:
     """The ssh processes, each with a socket to its standard input and output."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
-        self._argv = list(argv)
+    def __init__(self, argv: Sequence[str], host: str) -> None:
+        self._argv, self._host = list(argv), host
         self._open: list[tuple[subprocess.Popen[bytes], _Errors]] = []
 
     def open(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, starting(self._host):
             process = subprocess.Popen(
                 self._argv,
                 stdin=theirs.fileno(),

@@ -16,6 +16,18 @@ from kit.remote.machine.scratch import scratch_folder
 KEPT = 8 << 20
 
 
+def read_some(descriptor: int, most: int) -> bytes:
+    """Read up to `most` bytes, or nothing at the end. It waits for them, also if another program forbids that.
+
+    Another program with the same pipe, such as Node or ssh, may make reads fail instead, at any time.
+    """
+    while True:
+        try:
+            return os.read(descriptor, most)
+        except BlockingIOError:
+            os.set_blocking(descriptor, True)
+
+
 class Input:
     """One descriptor, read once, for `hosts` readers. kit reads only as far as the fastest host has taken it.
 
@@ -68,7 +80,7 @@ class Input:
     def _read(self, most: int) -> bytes:
         data = b""
         try:
-            data = os.read(self._descriptor, most)
+            data = read_some(self._descriptor, most)
         finally:
             with self._changed:
                 self._reading = False

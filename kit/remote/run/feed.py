@@ -11,6 +11,7 @@ import termios
 import threading
 from typing import Any
 
+from kit.remote.machine.stdin import read_some
 from kit.remote.run.door import Door
 
 CHUNK = 32768
@@ -49,7 +50,7 @@ class Feed(threading.Thread):
     def run(self) -> None:
         while not self._over.is_set():
             try:
-                data = os.read(self._descriptor, CHUNK)
+                data = read_some(self._descriptor, CHUNK)
             except OSError:
                 data = b""
             if self._over.is_set():

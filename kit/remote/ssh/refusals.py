@@ -142,8 +142,9 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
     if _REFUSED.search(text):
         # ssh doubles each backslash, as in CORP\ann.
         user = (login.user or "").replace("\\", "\\\\")
-        unused = _UNUSED.search(text)
-        if unused and login.key in (None, unused["key"]):
+        # The ssh of a ProxyJump names its own keys first.
+        unused = next((line for line in _UNUSED.finditer(text) if login.key in (None, line["key"])), None)
+        if unused is not None:
             return unused_key_error(login, unused["key"], unused["why"][:_MOST_SHOWN])
         return login_refused_error(login, last.removeprefix(f"{user}@{login.address}: "))
     if _UNRESOLVED.search(text):

@@ -81,6 +81,12 @@ def test_what_is_offered(folder: Path, line: str, words: list[str]) -> None:
     assert offered(line) == words
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_quote_of_the_last_word_may_be_open(folder: Path, shell: str) -> None:
+    for quote in ("'", '"'):
+        assert offered(f"ssh {quote}be", shell) == ["beta1"]
+
+
 def test_bash_takes_words_apart_at_the_equals_sign(folder: Path) -> None:
     for line in ("run --retry-on = l", "run --retry-on=l"):
         assert offered(line, "bash") == ["lost-host"]

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -267,7 +268,16 @@ def test_an_input_that_another_program_made_fail_when_empty_is_read_to_its_end()
         terminal = Terminal(out=io.StringIO(), err=io.StringIO(), inp=inp, environ={})
         assert terminal.piped == reader
         assert os.get_blocking(reader)
-    os.close(writer)
+        os.set_blocking(reader, False)
+        # This is how kit image push --password-stdin reads.
+        passwords: list[str] = []
+        reading = threading.Thread(target=lambda: passwords.append(terminal.read()))
+        reading.start()
+        until(lambda: os.get_blocking(reader) or not reading.is_alive())
+        os.write(writer, b"secret")
+        os.close(writer)
+        reading.join()
+    assert passwords == ["secret"]
 
 
 def test_a_second_ctrl_c_does_not_cut_the_report_short() -> None:

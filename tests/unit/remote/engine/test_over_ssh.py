@@ -113,7 +113,7 @@ def test_a_host_that_prints_without_an_end_fills_nothing_and_hides_nothing(
         "#!/bin/sh\nhead -c 20000000 /dev/zero | tr '\\0' 'x' >&2\n"
         "echo >&2\necho 'Permission denied (publickey).' >&2\nexit 255\n"
     )
-    tunnels = over_ssh._Tunnels(["ssh", "gpu1"])
+    tunnels = over_ssh._Tunnels(["ssh", "gpu1"], "gpu1")
     tunnels.open().close()
     text = tunnels.stderr()
     tunnels.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.remote.run.feed import CHUNK, Feed, holds_data, piped
+from tests.fakes.head import until
 
 
 class Sent:
@@ -81,6 +82,22 @@ def test_all_of_it_is_sent_and_then_its_end(tmp_path: Path) -> None:
     assert b"".join(base64.b64decode(piece) for piece in pieces) == content
     assert end is None
     assert not feed.cut()
+
+
+def test_an_empty_pipe_that_another_program_made_fail_is_not_at_its_end() -> None:
+    """ssh and Node leave the pipe of a script like this."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    door = Sent()
+    feed = Feed(read_end, door)  # type: ignore[arg-type]
+    feed.start()
+    # Without a wait, the feed has sent the end here.
+    until(lambda: os.get_blocking(read_end) or bool(door.values))
+    os.write(write_end, b"late")
+    os.close(write_end)
+    feed.join()
+    os.close(read_end)
+    assert door.values == [base64.b64encode(b"late").decode(), None]
 
 
 def test_after_a_cut_nothing_more_is_sent() -> None:

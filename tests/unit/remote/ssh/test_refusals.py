@@ -225,6 +225,9 @@ def test_another_key_that_ssh_cannot_use_is_not_the_cause() -> None:
     text = 'Load key "/root/.ssh/id_rsa": bad permissions\nroot@10.0.0.1: Permission denied (publickey).'
     assert "cannot use the key /root/.ssh/id_rsa" in no_session(LOGIN, text).message
     assert "cannot use" not in no_session(replace(LOGIN, key="/root/vm"), text).message
+    # The first is that of a ProxyJump.
+    both = f'{text.splitlines()[0]}\nLoad key "/root/vm": bad permissions\n{text.splitlines()[1]}'
+    assert "cannot use the key /root/vm" in no_session(replace(LOGIN, key="/root/vm"), both).message
 
 
 def test_a_user_id_without_a_name_is_not_the_fault_of_the_vm() -> None:

@@ -14,6 +14,7 @@ from kit.flows.cluster.ssh import ssh
 from kit.flows.context import Context
 from kit.model.host import Host, Login
 from kit.remote.cluster import lock
+from kit.remote.engine.client import Engine
 from kit.remote.run.door import Door
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from tests.fakes.fleet import Fleet
@@ -34,10 +35,11 @@ def context() -> Context:
         lambda _: Door(LOGIN, "kit-lab-mpihead").start(),
         lambda _: lock.take(LOGIN, "/opt/kit/.lock/lab", "kit deploy"),
         lambda _: OpenSshTransport(Host(name="gpu1", address="10.0.0.1"), LOGIN).run(["true"]),
+        lambda _: Engine.over_ssh(LOGIN),
         lambda context: ssh(context, "gpu2", [], tty=True),
         lambda context: exec_in_terminal(context, "gpu2", ["bash"]),
     ],
-    ids=["door", "lock", "command", "kit ssh", "kit exec -t"],
+    ids=["door", "lock", "command", "engine", "kit ssh", "kit exec -t"],
 )
 def test_a_machine_without_ssh(
     start: Callable[[Context], object], context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
