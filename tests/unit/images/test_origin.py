@@ -135,6 +135,12 @@ def test_an_exception_that_follows_from_what_the_rank_noticed_is_not_its_own(lin
     assert found(record(1, "e", RAISED), record(0, "e", both), ENDED).rank == 1
 
 
+def test_a_thread_that_fails_long_after_what_the_rank_survived_is_the_failure() -> None:
+    """The rank had connected again, and the others only lost it. Their exceptions say nothing that kit knows."""
+    both = NOTICED + b"connected again\nException in thread Thread-1 (reader):\n" + RAISED
+    assert found(record(0, "e", both), record(1, "e", RAISED), ENDED).rank == 0
+
+
 def test_an_end_that_mpirun_does_not_name_stays() -> None:
     nameless = decide.RankEnd(None, "", 7, 0, False)
     assert origin.origin(nameless, HOSTS, {}, {}, lambda _: []) == nameless
