@@ -216,6 +216,11 @@ def test_code_that_many_hosts_cannot_take_is_two_failures(many: Fleet, reporter:
         shipping.raise_first(many.context(reporter), down, list(down))
     hint = "kit ssh gpu2 (and the same for 98 more hosts)"
     assert texts(reporter) == [("gpu[2-100]: gpu[2-100] is down", hint)]
+    # As ssh spells them.
+    down = {name: KitError(f"{many.vms[name].host.address} does not answer") for name in down}
+    with pytest.raises(KitError, match="does not answer"):
+        shipping.raise_first(many.context(reporter), down, list(down))
+    assert texts(reporter)[1:] == [("gpu[2-100]: 10.0.0.[2-100] does not answer", None)]
 
 
 def test_code_for_many_hosts_computes_the_login_of_each_once(
@@ -271,7 +276,7 @@ def test_a_run_names_cordoned_hosts_once(many: Fleet, reporter: Remembering, wai
     _cordoned(many.context(reporter), [], out, cluster, waits=waits)
     first = "gpu[1-39] are cordoned: moved, by ann@desk; the run "
     if waits:
-        assert reporter.of(Note)[0].text == f"{first}may use them after: kit hosts uncordon gpu[1-39]"
+        assert reporter.of(Note)[0].text == f"{first}may use them after: kit hosts uncordon 'gpu[1-39]'"
     else:
         assert [text for text, _ in texts(reporter)] == [
             f"{first}does not use them", "gpu[40-41] are cordoned: gpu-lost, by ann@desk; the run does not use them",

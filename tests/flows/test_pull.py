@@ -22,6 +22,7 @@ from kit.flows.run.pull import pull
 from kit.model.host import Host
 from kit.model.results import Clock
 from kit.model.values import replace
+from kit.plan.run import pulling
 from kit.remote.results import far, store
 from kit.remote.results.store import HomeError
 from kit.remote.ssh.transport import Completed, Live, Transport
@@ -156,6 +157,9 @@ def test_the_id_of_an_array_means_its_runs_on_hosts(context: Context, tmp_path: 
     each = flow.words_of_each(caught.value.runs, words)
     assert each == [[run, "output", str(tmp_path / "home" / f"kit-{run}")] for run in (OTHER, RUN)]
     assert flow.words_of_each([RUN], [array]) == [[RUN]]
+    # These words mean the same as the one that was written: a folder at home.
+    (words,) = flow.words_of_each([RUN], [array, "log", "./output"])
+    assert pulling.request(words) == pulling.Request(run=RUN, patterns=("log",), folder=f"./output/kit-{RUN}")
     removed = remove_runs(context, [array], older_s=None, dry_run=True, confirm=lambda _: True)
     assert removed is not None
     assert [run.id for run in removed.runs] == [OTHER, RUN]

@@ -410,6 +410,29 @@ def test_the_ends_of_all_runs_of_an_array_are_awaited(line: Line) -> None:
     assert warning.startswith(f"the head does not know 1 run of {array} any more")
 
 
+def test_a_run_that_leaves_the_line_does_not_end_the_wait_for_the_others(line: Line) -> None:
+    line.holder()
+    line.listing()
+    runs = line.join("true", Turn(array=(0, 1)), np=1)
+    context = line.cluster.context()
+    array = checked_member(look(context).runs[0].array).of
+
+    def go_on() -> None:
+        until(lambda: any(f"run {runs[0]} waits in line" in note.text for note in line.cluster.reporter.of(Note)))
+        change(context, "remove", runs[:1])
+        line.open()
+
+    remover = threading.Thread(target=go_on)
+    remover.start()
+    records = wait_for_all(context, array)
+    remover.join()
+    assert [(run.id, run.exit_code) for run in records] == [(runs[1], 0)]
+    assert f"the head does not know 1 run of {array} any more" in line.cluster.reporter.of(Warned)[-1].text
+    shutil.rmtree(line.cluster.head.runs / runs[1])
+    with pytest.raises(NotReadyError, match=f"does not know any run of {array}"):
+        wait_for_all(context, array)
+
+
 def test_each_waiting_run_knows_about_when_it_starts(line: Line) -> None:
     policy = RunPolicy(timeout=600.0)
     (holder,) = line.join(f"until [ -e {line.gate} ]; do sleep 0.05; done", policy=policy)

@@ -290,12 +290,7 @@ def test_a_failure_in_the_second_round_of_what_is_in_use_does_not_undo_the_first
     assert result.after.name == "duplex-ring"
 
 
-@pytest.mark.parametrize("all_of_them", [False, True])
-def test_cordoned_hosts_are_not_measured(
-    bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch, all_of_them: bool
-) -> None:
-    """kit run leaves them out. It refused the hosts of kit tune, which names all."""
-    out = ("gpu1", "gpu2", "gpu3", "gpu4") if all_of_them else ("gpu2", "gpu4")
+def cordon(bed: Bed, monkeypatch: pytest.MonkeyPatch, *out: str) -> None:
     hosts = [
         HostRow(name=name, address=vm.internal, cordon=Cordon(host=name, why="moved") if name in out else None)
         for name, vm in bed.fleet.vms.items()
@@ -304,6 +299,27 @@ def test_cordoned_hosts_are_not_measured(
     hosts.append(HostRow(name="gpu9", address="", cordon=Cordon(host="gpu9", why="moved")))
     monkeypatch.setattr("kit.flows.queue.cordon.rows", lambda _: HostRows(cluster="lab", hosts=tuple(hosts)))
     monkeypatch.setattr(tune_flow, "observe", lambda *args, **words: replace(observe(*args, **words), cordoned=True))
+
+
+def test_a_network_that_cordoned_hosts_may_lack_is_not_written(
+    bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next kit deploy would find no address of theirs in it."""
+    cordon(bed, monkeypatch, "gpu4")
+    wires = Wires(net0=11.9e6, net1=118e6)
+    result = bed.tune(perf, wire=wires)
+    assert (wires.calls, result.wire, result.networks) == (["10.0"], 11.9e6, ())
+    assert "network" not in {setting.path for setting in result.changed}
+    assert "kit compared no other network, because cordoned hosts may not be in it" in text(result)
+    assert result.after is not None
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_cordoned_hosts_are_not_measured(
+    bed: Bed, perf: Perf, monkeypatch: pytest.MonkeyPatch, all_of_them: bool
+) -> None:
+    """kit run leaves them out. It refused the hosts of kit tune, which names all."""
+    cordon(bed, monkeypatch, *(("gpu1", "gpu2", "gpu3", "gpu4") if all_of_them else ("gpu2", "gpu4")))
     measured: list[str | None] = []
 
     def noted(context: Context, request: RunRequest) -> RunResult:
@@ -311,8 +327,10 @@ def test_cordoned_hosts_are_not_measured(
         return perf(context, request)
 
     if all_of_them:
-        with pytest.raises(NotReadyError, match="gpu1 is cordoned: moved"):
+        with pytest.raises(NotReadyError, match="gpu1 is cordoned: moved") as caught:
             tuned_with(bed, noted)
+        # kit tune has no -H.
+        assert caught.value.hint == "end that: kit hosts uncordon gpu1"
         assert measured == []
         return
     result = tuned_with(bed, noted)

@@ -28,9 +28,10 @@ _FOLLOWS = (
     "During handling of the above exception",
     "The above exception was the direct cause",
     "Exception ignored ",
-    "Exception in thread ",
     "Error in atexit",
 )
+# So does this, if it directly follows that exception: a thread ends after the main one.
+_THREAD = "Exception in thread "
 # The line below a traceback, and one whose traceback is above the lines that the head has.
 _NAMED = re.compile(r"[A-Za-z_][\w.<>]*(?::|$)")
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
@@ -87,16 +88,18 @@ def _ending(lines: List[str]) -> List[str]:
 
     A program may survive a connection that was reset, and write a warning about it.
     """
-    begin, follows = 0, False
+    begin, follows, above = 0, False, ""
     for at, line in enumerate(_AROUND.sub("", line) for line in lines):
         if line.startswith(_TRACEBACK):
             begin, follows = (begin if follows else at), False
         follows = follows or line.startswith(_FOLLOWS)
+        follows = follows or (line.startswith(_THREAD) and _EXCEPTION.match(above) is not None)
+        above = line
     return lines[begin:]
 
 
 def _noticed(lines: List[str]) -> bool:
-    return any(word in line for line in lines for word in NOTICED)
+    return any(word in line for line in (_AROUND.sub("", line) for line in lines) for word in NOTICED)
 
 
 def _raised(lines: List[str]) -> bool:

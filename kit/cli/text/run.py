@@ -139,7 +139,9 @@ def array_ended(array: str, values: Sequence[RunRecord]) -> str:
     """Return how many runs of an array succeeded, and where to look if one did not."""
     done = [value for value in values if value.state == "ended" and value.exit_code == 0]
     failed = [value for value in values if value.state != "running" and value not in done]
-    text = f"kit: {array}: {len(done)} of {plural(len(values), 'run')} succeeded"
+    # After Ctrl-C, only some of them are here.
+    size = max((value.array.size for value in values if value.array), default=len(values))
+    text = f"kit: {array}: {len(done)} of {plural(size, 'run')} succeeded"
     if any(value.state == "running" for value in values):
         return f"{text}, others go on; wait for them: kit wait {array}"
     return f"{text}; see why {failed[0].id} did not: kit runs show {failed[0].id}" if failed else text

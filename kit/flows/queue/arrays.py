@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kit.errors import InputError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.attach import wait
 from kit.flows.run.listing import arrays_of, listing
+from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import Member, RunRecord
 from kit.model.text import plural
+
+_GONE = "taken out of the line, or removed by kit runs rm"
 
 
 def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
     """Wait until all runs of an array have ended. Return those that the head still knows, in the order of indexes.
 
-    After Ctrl-C, one of them has the state `running`. Raises NotReadyError for a run that can never start.
+    After Ctrl-C, one of them has the state `running`. Raises NotReadyError for a run that can never start, and if the
+    head knows none of them any more.
     """
     last = -1
     while True:
-        listed = listing(context)
-        members = arrays_of(listed).get(array, [])
+        listed, members = _looked(context, array)
+        if not members:
+            raise NotReadyError(
+                f"the head does not know any run of {array} any more: {_GONE}", hint="list the runs: kit runs"
+            )
         ended = {run.id: run for run in listed.runs if run.id in members and run.state != "running"}
         active = _active(listed, members)
         if len(ended) != last and active:
@@ -31,9 +39,32 @@ def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
             records = tuple(ended[run] for run in members)
             _warn_of_missing(context, array, [run.array for run in records if run.array])
             return records
-        record = wait(context, active[0])
+        try:
+            record = wait(context, active[0])
+        except (InputError, NotReadyError):
+            if active[0] in _looked(context, array)[1]:
+                raise
+            # Somebody took it out of the line. The others go on.
+            continue
         if record.state == "running":
             return (*(ended[run] for run in members if run in ended), record)
+
+
+def _looked(context: Context, array: str) -> tuple[RunsResult, list[str]]:
+    """Return the runs that the head knows, and the ids of those of the array.
+
+    If one is missing, look again until two looks agree: a look may find a run that just starts neither among the runs
+    nor in line, because it reads these one after the other.
+    """
+    before: list[str] | None = None
+    while True:
+        listed = listing(context)
+        members = arrays_of(listed).get(array, [])
+        known: list[RunRecord | WaitingRun] = [*listed.runs, *listed.waiting]
+        sizes = [run.array.size for run in known if run.array and run.array.of == array]
+        if members == before or len(members) == max(sizes, default=1):
+            return listed, members
+        before = members
 
 
 def _active(listed: RunsResult, members: Sequence[str]) -> list[str]:
@@ -47,5 +78,4 @@ def _warn_of_missing(context: Context, array: str, members: Sequence[Member]) ->
     size = max((member.size for member in members), default=0)
     if len(members) < size:
         missing = plural(size - len(members), "run")
-        text = f"the head does not know {missing} of {array} any more: taken out of the line, or removed by kit runs rm"
-        context.reporter.report(Warned(text=text))
+        context.reporter.report(Warned(text=f"the head does not know {missing} of {array} any more: {_GONE}"))

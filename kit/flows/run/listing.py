@@ -141,13 +141,16 @@ def _array(listed: RunsResult, word: str) -> ArrayMeant | None:
 
 
 def arrays_of(listed: RunsResult) -> dict[str, list[str]]:
-    """Return the runs of each array by its id, in the order of their indexes."""
+    """Return the runs of each array by its id, in the order of their indexes.
+
+    A run that just starts may also be in line still.
+    """
     arrays: dict[str, list[tuple[int, str]]] = {}
     known: list[RunRecord | WaitingRun] = [*listed.runs, *listed.waiting]
     for run in known:
         if run.array is not None:
             arrays.setdefault(run.array.of, []).append((run.array.index, run.id))
-    return {array: [run for _, run in sorted(runs)] for array, runs in arrays.items()}
+    return {array: [run for _, run in sorted(set(runs))] for array, runs in arrays.items()}
 
 
 def no_such_run(run: str | None, ids: Sequence[str] = ()) -> Exception:

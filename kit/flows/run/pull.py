@@ -87,7 +87,8 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
 def words_of_each(runs: Sequence[str], words: Sequence[str]) -> list[list[str]]:
     """Return the words of kit pull for each run of an array, whose id is the first of these words."""
     request = pulling.request(words)
-    homes = [[str(Path(request.folder) / f"kit-{run}")] if request.folder else [] for run in runs]
+    # Path would take off the ./ of ./output, which is a folder at home: without it, it is a path in the run's folder.
+    homes = [[f"{request.folder}/kit-{run}"] if request.folder else [] for run in runs]
     return [[run, *request.patterns, *home] for run, home in zip(runs, homes, strict=True)]
 
 

@@ -233,13 +233,16 @@ def _cordoned(
     if not out:
         return ()
     # Only where hosts are cordoned:
+    import shlex  # noqa: PLC0415
+
     from kit.model.text import fold  # noqa: PLC0415
     from kit.plan.queue import cordons  # noqa: PLC0415
 
     deployed = {node.name for node in cluster.nodes}
     later = [cordon for cordon in out if waits and cordon.host in deployed]
     for group in cordons.alike(later):
-        hosts = fold(cordon.host for cordon in group)
+        # To a shell, gpu[1-3] is a pattern, which zsh refuses.
+        hosts = shlex.quote(fold(cordon.host for cordon in group))
         them = "it" if len(group) == 1 else "them"
         text = f"{cordons.text(*group)}; the run may use {them} after: kit hosts uncordon {hosts}"
         context.reporter.report(Note(text=text))

@@ -205,6 +205,10 @@ def raise_first(context: Context, failures: Mapping[str, KitError], order: Seque
     # Only after a failure:
     from kit.model.failures import alike  # noqa: PLC0415
 
-    for failure in alike(KitError(failures[name].message, hint=failures[name].hint, host=name) for name in others):
+    errors = [KitError(failures[name].message, hint=failures[name].hint, host=name) for name in others]
+    for error, name in zip(errors, others, strict=True):
+        # ssh spells the host so.
+        error.address = context.host(name).address
+    for failure in alike(errors):
         context.reporter.report(Warned(text=str(failure), hint=failure.hint))
     raise failures[first]

@@ -60,8 +60,8 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     with_horovod = has_horovod(frameworks)
     nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
-    if head.cordoned:
-        out = _cordoned(context, nodes, ranking)
+    out = _cordoned(context, nodes, ranking) if head.cordoned else frozenset()
+    if out:
         nodes, ranking = ([node for node in some if node.name not in out] for some in (nodes, ranking))
     if living and len(ranking) > 1:
         # Only all-reduces need slots. TCP would fill the links of other people's runs, and a run slows down the network
@@ -69,7 +69,7 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
         raise _disturbed(with_owners(context, living))
     machines = _machines(context, nodes)
     perf = Perf(context=context, run=run, start=start, minutes=request.minutes, nodes=ranking, now=request.now)
-    networks = measure_networks(perf, machines, nodes, file, wire, horovod=with_horovod)
+    networks = measure_networks(perf, machines, nodes, file, wire, horovod=with_horovod, cordoned=bool(out))
     ranked = [machine for machine in machines if machine.name in {node.name for node in ranking}]
     facts = rules.by_facts(ranked, frameworks, cpus=context.spec.cpu_limit)
     if networks.moving or not with_horovod:
@@ -210,7 +210,12 @@ def _cordoned(context: Context, nodes: Sequence[Node], ranking: Sequence[Node]) 
 
     known = {node.name for node in nodes}
     out = [row.cordon for row in rows(context).hosts if row.cordon is not None and row.name in known]
-    cordons.usable([context.host(node.name) for node in ranking], out, named=False)
+    try:
+        cordons.usable([context.host(node.name) for node in ranking], out, named=False)
+    except NotReadyError as error:
+        # kit tune has no -H.
+        error.hint = f"end that: kit hosts uncordon {ranking[0].name}"
+        raise
     for group in cordons.alike(out):
         them = "it" if len(group) == 1 else "them"
         context.reporter.report(Warned(text=f"{cordons.text(*group)}; kit tune does not measure {them}"))

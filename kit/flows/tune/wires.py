@@ -37,15 +37,28 @@ class Networks(Struct, frozen=True, kw_only=True):
 
 
 def measure_networks(
-    perf: Perf, machines: Sequence[Machine], nodes: Sequence[Node], file: TunedFile, wire: WireRates, *, horovod: bool
+    perf: Perf,
+    machines: Sequence[Machine],
+    nodes: Sequence[Node],
+    file: TunedFile,
+    wire: WireRates,
+    *,
+    horovod: bool,
+    cordoned: bool = False,
 ) -> Networks:
-    """Measure TCP between the hosts with ranks, and over the networks that are not in use, over all `nodes`."""
+    """Measure TCP between the hosts with ranks, and over the networks that are not in use, over all `nodes`.
+
+    `cordoned`: the cluster has other hosts, which may lack these networks. Then measure only the one in use.
+    """
     context = perf.context
     rate = wire_rate(context, perf.nodes, wire)
     if context.spec.interfaces:
         # These networks have the data, so a faster one in network: would gain nothing.
         advice = (networks.BY_INTERFACES,) if len(nodes) > 1 else ()
         return Networks(rate=rate, tuning=Tuning(advice=advice))
+    if cordoned:
+        left_out = (networks.BY_CORDONS,) if networks.others(machines) else ()
+        return Networks(rate=rate, tuning=Tuning(advice=(*left_out, *networks.claimed(machines))))
     rate, others = other_wires(perf, machines, nodes, rate, wire)
     moving, tuning = another_network(context, file, machines, rate, others, horovod=horovod)
     tuning = replace(tuning, advice=(*tuning.advice, *networks.claimed(machines)))

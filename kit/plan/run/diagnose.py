@@ -249,12 +249,16 @@ def _end(lines: Sequence[str]) -> list[str]:
 
 
 def _plain(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines without the ranks that PyTorch writes before them, and without the bars of exception groups."""
+    """Yield the lines without the ranks that PyTorch writes before them, and without the bars of exception groups.
+
+    The members of a group are chained to it: each of them ended the program.
+    """
     grouped = False
     for line in lines:
         own = _RANK.sub("", line)
         grouped = own.startswith(f"  + {_GROUP}") or (grouped and _BAR.match(own) is not None)
-        yield _BAR.sub("", own) if grouped else own
+        inner = _BAR.sub("", own) if grouped else own
+        yield _CHAINED[0] if grouped and _MEMBER.match(inner) else inner
 
 
 def _exceptions(lines: Iterable[str]) -> list[str]:
@@ -264,7 +268,7 @@ def _exceptions(lines: Iterable[str]) -> list[str]:
     ended = -1
     plain = list(_plain(lines))
     for at, (line, below) in enumerate(zip(plain, [*plain[1:], ""], strict=False)):
-        if line.startswith(_CHAINED) or _MEMBER.match(line):
+        if line.startswith(_CHAINED):
             chained = True
         elif line.startswith(_IGNORED) or (line.startswith(_THREAD) and exceptions and at == ended + 1):
             ignored = True

@@ -17,6 +17,11 @@ BY_INTERFACES = (
     "interfaces: in kit.yaml names the networks for the data of MPI and NCCL, so kit compared no other network, and "
     "measured TCP on network: alone. To compare, remove interfaces: and run kit tune again after kit deploy"
 )
+# network: is also that of the nodes on cordoned hosts.
+BY_CORDONS = (
+    "kit compared no other network, because cordoned hosts may not be in it. To compare, run kit tune again after "
+    "kit hosts uncordon"
+)
 
 
 def others(machines: Sequence[Machine]) -> tuple[Wire, ...]:

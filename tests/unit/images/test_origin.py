@@ -52,10 +52,16 @@ def test_an_exception_that_the_first_rank_only_noticed_is_the_failure(text: byte
     assert found(record(1, "e", text), *noticed, ENDED, own) == decide.RankEnd(1, "gpu1", 1, 0, False)
 
 
-def test_a_rank_may_notice_the_end_of_another_one_as_it_writes_to_the_store_of_pytorch() -> None:
+@pytest.mark.parametrize(
+    "exception",
+    [
+        b"torch.distributed.DistNetworkError: Broken pipe\n",
+        b"\x1b[1;35mtorch.distributed.DistNetworkError\x1b[0m: \x1b[35mBroken pipe\x1b[0m\n",
+    ],
+)
+def test_a_rank_may_notice_the_end_of_another_one_as_it_writes_to_the_store_of_pytorch(exception: bytes) -> None:
     broken = b'Traceback (most recent call last):\n  File "/job/st.py", line 13, in <module>\n'
-    noticed = broken + b"torch.distributed.DistNetworkError: Broken pipe\n"
-    assert found(record(1, "e", RAISED), record(0, "e", noticed), ENDED).rank == 1
+    assert found(record(1, "e", RAISED), record(0, "e", broken + exception), ENDED).rank == 1
 
 
 @pytest.mark.parametrize(("report", "code", "signal"), [(b"gpu2 3 0 0", 3, 0), (b"gpu2 0 9 1", 0, 9)])
@@ -127,6 +133,12 @@ def test_a_rank_that_the_kernel_killed_for_its_memory_noticed_nothing() -> None:
 def test_an_exception_that_follows_from_what_the_rank_noticed_is_not_its_own(link: str) -> None:
     both = NOTICED + f"{link}\n".encode() + RAISED
     assert found(record(1, "e", RAISED), record(0, "e", both), ENDED).rank == 1
+
+
+def test_a_thread_that_fails_long_after_what_the_rank_survived_is_the_failure() -> None:
+    """The rank had connected again, and the others only lost it. Their exceptions say nothing that kit knows."""
+    both = NOTICED + b"connected again\nException in thread Thread-1 (reader):\n" + RAISED
+    assert found(record(0, "e", both), record(1, "e", RAISED), ENDED).rank == 0
 
 
 def test_an_end_that_mpirun_does_not_name_stays() -> None:

@@ -49,6 +49,13 @@ def test_runs_of_an_array_show_their_index() -> None:
     assert len(second) == len(first) - 1
 
 
+def test_after_ctrl_c_all_runs_of_an_array_count() -> None:
+    """Only those that have ended are known then, and one that runs."""
+    ended, other = (replace(RUN, array=Member(of="20261121-101500-aaaa", index=index, size=9)) for index in (0, 1))
+    text = runtext.array_ended("20261121-101500-aaaa", [ended, replace(other, state="running", exit_code=None)])
+    assert text.startswith("kit: 20261121-101500-aaaa: 1 of 9 runs succeeded, others go on")
+
+
 def test_runs_of_several_people_show_whose_they_are() -> None:
     head, anna, ben = rows(replace(RUN, by="anna@laptop"), replace(RUN, by="ben@desk"))
     assert head == ["RUN", "STATE", "NP", "HOSTS", "BY", "AGE", "TOOK", "COMMAND"]

@@ -241,6 +241,8 @@ def test_the_ssh_of_a_rank_is_not_that_of_mpirun(line: str) -> None:
             True,
         ),
         (["MemoryError", "Exception ignored in: <f>", "Traceback (most recent call last):", "  f()", "q.Empty"], True),
+        # A heading of the program is not the rule above a member of an exception group.
+        (["MemoryError", "---- 1 ----", "Traceback (most recent call last):", "    f()", "ValueError: x"], False),
         # This thread failed before the exception that ended the program.
         (
             ["Exception in thread Thread-1 (f):", "Traceback (most recent call last):", "MemoryError", "ValueError"],
