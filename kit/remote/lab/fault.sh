@@ -12,8 +12,16 @@ RUN=/run/kit-lab
 SBIN=/usr/local/sbin
 FAULT=
 ARG=
+LOCK=
 
 fail() { echo "$*" >&2; exit 1; }
+
+# Two faults may change the same program or link, so the second one waits for the end of the first.
+alone() {
+  mkdir -p "$KIT"
+  exec {LOCK}>"$KIT/lock"
+  flock "$LOCK"
+}
 
 note() { printf '%s\n' "$2" >>"$KIT/faults/$FAULT/$1"; }
 noted() { tac "$KIT/faults/$FAULT/$1" 2>/dev/null || true; }
@@ -178,7 +186,8 @@ small() {
 
 # background COMMAND...: leave a process behind.
 background() {
-  setsid "$@" >/dev/null 2>&1 </dev/null &
+  # It must not keep the lock.
+  (if [ "$LOCK" ]; then exec {LOCK}>&-; fi; exec setsid "$@") >/dev/null 2>&1 </dev/null &
   note processes "$! $(cut -d' ' -f22 "/proc/$!/stat")"
 }
 
@@ -249,6 +258,7 @@ main() { # inject|mend|list|shaped FAULT [ARG]
   # shellcheck disable=SC2034  # faults use it
   ARG=${3:-}
   if [ ! -e /usr/lib/kit-lab/prepare ]; then fail "this is no host of a lab"; fi
+  if [ "$1" != list ]; then alone; fi
   case $1 in
     list)
       ls "$KIT/faults" 2>/dev/null || true

@@ -103,6 +103,24 @@ def test_two_faults_of_one_program_are_independent(tmp_path: Path) -> None:
     assert not list((tmp_path / "bin").iterdir())
 
 
+def test_faults_of_one_host_are_changed_one_after_the_other(tmp_path: Path) -> None:
+    """Also after one that left a process behind."""
+    prepare, order = tmp_path / "prepare", tmp_path / "order"
+    prepare.touch()
+    library = LIBRARY.read_text().replace("/usr/lib/kit-lab/prepare", str(prepare))
+    slow = 'inject() { background sleep 600; echo "begin $FAULT" >>$ORDER; sleep 0.2; echo "end $FAULT" >>$ORDER; }'
+    begun = [
+        subprocess.Popen(["bash", "-c", f"{library}\nKIT={tmp_path}/kit ORDER={order}\n{slow}\nmain inject {name}"])
+        for name in ("one", "two", "three")
+    ]
+    assert [process.wait(60) for process in begun] == [0, 0, 0]
+    lines = order.read_text().splitlines()
+    assert sorted(lines[::2]) == ["begin one", "begin three", "begin two"]
+    assert [line.replace("begin", "end") for line in lines[::2]] == lines[1::2]
+    for name in ("one", "two", "three"):
+        shell(tmp_path, f"FAULT={name}; repair")
+
+
 def test_a_program_that_the_host_lacks_is_gone_again(tmp_path: Path) -> None:
     lines = (begin("clock-service"), "echo 'echo NTP=no; exit 0' | program kit-no-such", "kit-no-such")
     assert shell(tmp_path, *lines) == "NTP=no\n"
