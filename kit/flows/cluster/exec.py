@@ -24,7 +24,7 @@ from kit.remote.scripts import in_node
 from kit.remote.ssh import fanout
 from kit.remote.ssh.logins import Logins, Turn
 from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
-from kit.remote.ssh.refusals import starting
+from kit.remote.ssh.starting import starting
 from kit.remote.ssh.stream import run_in_terminal
 from kit.remote.ssh.transport import MOST_OUTPUT, Completed, Live, Reader, as_root
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kit.config.selection import select_host
 from kit.flows.context import Context
 from kit.remote.ssh.openssh import terminal_argv
-from kit.remote.ssh.refusals import starting
+from kit.remote.ssh.starting import starting
 from kit.remote.ssh.stream import replace_process
 from kit.remote.ssh.transport import quoted
 

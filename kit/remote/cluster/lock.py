@@ -20,7 +20,7 @@ from kit.remote.machine.operator import operator
 from kit.remote.scripts import script
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
-from kit.remote.ssh.refusals import starting
+from kit.remote.ssh.starting import starting
 from kit.remote.ssh.transport import Completed, Transport, as_root
 
 BEAT_S = 5.0

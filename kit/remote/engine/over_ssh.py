@@ -23,7 +23,7 @@ from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.engine import sdk
 from kit.remote.ssh.openssh import openssh_argv
-from kit.remote.ssh.refusals import starting
+from kit.remote.ssh.starting import starting
 from kit.remote.ssh.transport import as_root
 
 _END_S = 5.0

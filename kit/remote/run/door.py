@@ -28,7 +28,7 @@ from kit.remote.scripts import in_node, script
 from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
-from kit.remote.ssh.refusals import starting
+from kit.remote.ssh.starting import starting
 from kit.remote.ssh.stream import errors_of
 from kit.remote.ssh.transport import Completed, as_root
 

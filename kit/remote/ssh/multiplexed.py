@@ -23,8 +23,8 @@ from kit.remote.ssh.refusals import (
     missing_key_error,
     no_connection_error,
     no_shell_error,
-    starting,
 )
+from kit.remote.ssh.starting import starting
 from kit.remote.ssh.talk import START_S, Ended, LateError, StoppedError, Talk
 from kit.remote.ssh.transport import Completed, Live, LiveTransport, Output, fenced
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from kit.errors import LoginRefusedError, StepError, UnreachableError
+from kit.errors import LoginRefusedError, UnreachableError
 from kit.model.host import Login
-from kit.remote.ssh import open_files
 from kit.remote.ssh.openssh import CONNECT_TIMEOUT_S, by_hand
 from kit.remote.ssh.retry import Failure
 from kit.remote.ssh.transport import CSH
@@ -300,27 +296,6 @@ def unresolved_error(login: Login) -> UnreachableError:
         hint="correct it in the hosts file, or write the IP address",
         host=login.host,
     )
-
-
-def no_client_error() -> StepError:
-    return StepError("this machine has no ssh client", hint="install OpenSSH: apt-get install openssh-client")
-
-
-@contextmanager
-def starting(host: str) -> Iterator[None]:
-    """Raise StepError if ssh cannot be started in this context: it is missing, or the system refuses."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise no_client_error() from error
-    except OSError as error:
-        if error.errno == errno.E2BIG:
-            raise StepError(
-                "the command is too long: with its arguments, it may have at most about 128 KiB",
-                hint="write it to a file, and give that as the input: -- sh < FILE",
-                host=host,
-            ) from error
-        raise open_files.no_connection(error, host) from error
 
 
 def missing_key_error(login: Login) -> UnreachableError:

@@ -187,8 +187,8 @@ def test_a_rank_that_torchrun_restarted(head: Head, again: str, failure: int | N
     assert (found and found["exit_code"]) == failure
     assert story.code == (failure or 0)
     (restart,) = story.events("restart")
-    told = "rank 1 on gpu1 ended with exit code 3; torchrun has started all ranks again (restart 1)"
-    assert restarted(restart) == told
+    text = "rank 1 on gpu1 ended with exit code 3; torchrun has started all ranks again (restart 1)"
+    assert restarted(restart) == text
     assert restarted({"number": 2}) == "a rank failed; torchrun has started all ranks again (restart 2)"
 
 

@@ -63,8 +63,8 @@ def test_who_joined() -> None:
     assert text.joined(queued).startswith("run a is in line, nobody waits before it; ")
     array = replace(queued, runs=("a", "b"), ahead=3, array="z")
     assert text.queued(array) == "a\nb"
-    told = "array z is in line with 2 runs, 3 before it; see it: kit queue; wait for all: kit wait z"
-    assert text.joined(array) == told
+    line = "array z is in line with 2 runs, 3 before it; see it: kit queue; wait for all: kit wait z"
+    assert text.joined(array) == line
 
 
 def test_changes() -> None:
