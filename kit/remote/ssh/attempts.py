@@ -6,8 +6,9 @@ import os
 
 from kit.errors import UnreachableError
 from kit.model.host import Login
+from kit.remote.ssh.locked import locked_key
 from kit.remote.ssh.proxies import complaint_of, proxy_of
-from kit.remote.ssh.refusals import dropped, failure_of, is_bare, no_session
+from kit.remote.ssh.refusals import dropped, failure_of, is_bare, no_session, refused
 from kit.remote.ssh.retry import pause_s
 
 
@@ -45,7 +46,9 @@ class Attempts:
 
     def error(self, text: str) -> UnreachableError:
         """Return the error of the last attempt. `text` is what ssh wrote."""
-        return no_session(self._login, self._whole(text), proxy=self._proxy or "")
+        whole = self._whole(text)
+        locked = locked_key(self._login) if refused(whole) else ""
+        return no_session(self._login, whole, proxy=self._proxy or "", locked=locked)
 
     def _whole(self, text: str) -> str:
         """Return what ssh wrote, or if it only lost its connection, what the proxy wrote at the time of the look."""

@@ -19,6 +19,7 @@ from kit.errors import SlowError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh.known import files, is_plain
+from kit.remote.ssh.locked import locked_key
 from kit.remote.ssh.refusals import (
     SILENT,
     broken_error,
@@ -202,7 +203,7 @@ class FabricTransport:
             # Python's ssh does not know this agent, which may have the key.
             if "identityagent" in connection.ssh_config:
                 raise _given_up(connection) from error
-            raise login_refused_error(target, str(error)) from error
+            raise login_refused_error(target, str(error), locked=locked_key(target)) from error
         except paramiko.AuthenticationException as error:
             raise _given_up(connection) from error
         except paramiko.SSHException as error:

@@ -5,28 +5,22 @@ from __future__ import annotations
 import subprocess
 
 from kit.model.host import Login
-from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv, settings_argv
+from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
+from kit.remote.ssh.settings import settings_of
 from kit.remote.ssh.talk import START_S
 
 _NAMES = {"proxyjump": "ProxyJump", "proxycommand": "ProxyCommand"}
-# ssh reads files. A `Match exec` in them runs a program.
-_SETTINGS_S = 10.0
 # The end of what ssh and the proxy wrote is enough.
 _MOST = 1 << 16
 
 
 def proxy_of(login: Login) -> str:
     """Return how ssh_config reaches the VM, such as `ProxyJump bastion`. "" if ssh connects to the VM itself."""
-    try:
-        done = subprocess.run(
-            settings_argv(login), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SETTINGS_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    for line in done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else ():
-        name, _, value = line.partition(" ")
-        if name in _NAMES and value not in ("", "none"):
-            return f"{_NAMES[name]} {value}"
+    settings = settings_of(login)
+    for name, word in _NAMES.items():
+        for value in settings.get(name, []):
+            if value not in ("", "none"):
+                return f"{word} {value}"
     return ""
 
 

@@ -62,6 +62,11 @@ def dropped(text: str, *, proxied: bool = False) -> bool:
     return bool(_DROPPED.search(text)) and not proxy_cause(text, proxied=proxied)
 
 
+def refused(text: str) -> bool:
+    """Return whether the other side refused the login."""
+    return bool(_REFUSED.search(text))
+
+
 def is_bare(text: str) -> bool:
     """Return whether ssh wrote only that the other side hung up before the login."""
     return bool(_DROPPED.search(text)) and not _before_drop(text)
@@ -117,11 +122,12 @@ def failure_of(text: str, *, proxied: bool = False) -> Failure:
 
 
 def no_session(  # noqa: PLR0911  (one for each kind of failure)
-    login: Login, text: str, *, proxy: str = ""
+    login: Login, text: str, *, proxy: str = "", locked: str = ""
 ) -> UnreachableError:
     """Return the error for OpenSSH's exit code 255 before anything ran; `text` is what it wrote.
 
-    `proxy` is how ssh_config reaches the VM, such as `ProxyJump bastion`, or "".
+    `proxy` is how ssh_config reaches the VM, such as `ProxyJump bastion`, or "". `locked` is a key file for it that
+    has a passphrase which no agent knows, or "".
     """
     if CSH in text.splitlines():
         return csh_error(login)
@@ -142,7 +148,7 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
         unused = next((line for line in _UNUSED.finditer(text) if login.key in (None, line["key"])), None)
         if unused is not None:
             return unused_key_error(login, unused["key"], unused["why"][:_MOST_SHOWN])
-        return login_refused_error(login, last.removeprefix(f"{user}@{login.address}: "))
+        return login_refused_error(login, last.removeprefix(f"{user}@{login.address}: "), locked=locked)
     if _UNRESOLVED.search(text):
         return unresolved_error(login)
     if _NOBODY.search(text):
@@ -184,7 +190,16 @@ def proxy_error(login: Login, proxy: str, cause: str) -> UnreachableError:
     )
 
 
-def login_refused_error(login: Login, text: str) -> LoginRefusedError:
+def login_refused_error(login: Login, text: str, *, locked: str = "") -> LoginRefusedError:
+    """Return the error for a login that the VM refused. `locked` is a key that was left out for its passphrase."""
+    if locked:
+        return LoginRefusedError(
+            f"{where(login)} refused the login: {text}. ssh did not offer {locked}: it has a passphrase, and no "
+            "agent holds it",
+            hint=f"load it: ssh-add {shlex.quote(locked)} (if no agent runs, first: eval $(ssh-agent)), or set user= "
+            f"and key= in the hosts file. Then try: {by_hand(login)}",
+            host=login.host,
+        )
     return LoginRefusedError(
         f"{where(login)} refused the login: {text}",
         hint="set user= and key= in the hosts file (or ssh: in kit.yaml), or load the key: ssh-add. "
