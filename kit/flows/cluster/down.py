@@ -95,9 +95,10 @@ def down(
     # A head that kit cannot reach gives no lock, and must not prevent the removal from the other hosts.
     with changing(context, "down", needs_lock=False) as change:
         if not force:
-            # A run may have begun since the user was asked.
+            # A run may have begun since the user was asked. First the line: a run that starts now must not be missed.
+            waiting = _waiting(context)
             spare_runs(context, _living(context))
-            spare_line(_waiting(context))
+            spare_line(waiting)
         change.what = f"{len(plan.hosts)} hosts" + (", with what runs made" if purge else "")
         lines: dict[str, list[str]] = {}
         execution = change.execution(context, removed=lines)

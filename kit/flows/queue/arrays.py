@@ -9,7 +9,6 @@ from kit.events import Note, Warned
 from kit.flows.context import Context
 from kit.flows.run.attach import wait
 from kit.flows.run.listing import arrays_of, listing
-from kit.model.queue import WaitingRun
 from kit.model.result import RunsResult
 from kit.model.run import Member, RunRecord
 from kit.model.text import plural
@@ -51,20 +50,9 @@ def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
 
 
 def _looked(context: Context, array: str) -> tuple[RunsResult, list[str]]:
-    """Return the runs that the head knows, and the ids of those of the array.
-
-    If one is missing, look again until two looks agree: a look may find a run that just starts neither among the runs
-    nor in line, because it reads these one after the other.
-    """
-    before: list[str] | None = None
-    while True:
-        listed = listing(context)
-        members = arrays_of(listed).get(array, [])
-        known: list[RunRecord | WaitingRun] = [*listed.runs, *listed.waiting]
-        sizes = [run.array.size for run in known if run.array and run.array.of == array]
-        if members == before or len(members) == max(sizes, default=1):
-            return listed, members
-        before = members
+    """Return the runs that the head knows, and the ids of those of the array."""
+    listed = listing(context)
+    return listed, arrays_of(listed).get(array, [])
 
 
 def _active(listed: RunsResult, members: Sequence[str]) -> list[str]:

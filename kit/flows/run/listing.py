@@ -75,9 +75,13 @@ def stored_run(context: Context, word: str | None) -> StoredRun:
 
 
 def _not_stored(word: str | None, listed: RunList) -> Exception:
-    """Return the error for a word that means none of the stored runs. A run in line has no record yet."""
+    """Return the error for a word that means none of the stored runs: a run in line has no record yet."""
     waiting = [run.id for run in listed.waiting]
     ids = [*(run.id for run, _ in listed.stored), *waiting]
+    known = RunsResult(cluster="", runs=tuple(run for run, _ in listed.stored), waiting=listed.waiting)
+    array = _array(known, word) if word else None
+    if array is not None:
+        return array
     matches = [name for name in ids if word and name.startswith(word)]
     if len(matches) == 1 and matches[0] in waiting:
         return _not_started(matches[0], "see why: kit queue")
@@ -141,16 +145,13 @@ def _array(listed: RunsResult, word: str) -> ArrayMeant | None:
 
 
 def arrays_of(listed: RunsResult) -> dict[str, list[str]]:
-    """Return the runs of each array by its id, in the order of their indexes.
-
-    A run that just starts may also be in line still.
-    """
+    """Return the runs of each array by its id, in the order of their indexes."""
     arrays: dict[str, list[tuple[int, str]]] = {}
     known: list[RunRecord | WaitingRun] = [*listed.runs, *listed.waiting]
     for run in known:
         if run.array is not None:
             arrays.setdefault(run.array.of, []).append((run.array.index, run.id))
-    return {array: [run for _, run in sorted(set(runs))] for array, runs in arrays.items()}
+    return {array: [run for _, run in sorted(runs)] for array, runs in arrays.items()}
 
 
 def no_such_run(run: str | None, ids: Sequence[str] = ()) -> Exception:

@@ -184,10 +184,11 @@ def state(folder: str, image: str, wanted: str, *paths: str) -> "list[str]":
         *folder_sections(folder),
         section("cordoned"),
         *cordoned(folder, "var/runs"),
-        section("living"),
-        *living(folder, "var/runs"),
+        # A run leaves the line when it is active: one that starts now must not be in neither.
         section("waiting"),
         *waiting(folder, "var/runs")[:1000],
+        section("living"),
+        *living(folder, "var/runs"),
         section("end"),
     ]
 

@@ -173,16 +173,17 @@ by_client() {
   if [ -d "$folder/var" ]; then
     read_runs "$folder" cordoned 2>/dev/null | head -c 64 | grep -x yes | head -n 1
   fi
+  # A run leaves the line when it is active: one that starts now must not be in neither.
+  section waiting
+  if [ -d "$folder/var" ]; then
+    read_runs "$folder" waiting 2>/dev/null | head -c 65536 | grep -E '^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$' | head -n 1000
+  fi
   # The active runs. Only their ids may come from where ranks can write, even if a container prints them.
   section living
   if [ -d "$folder/var" ]; then
     # A line without an end would fill the VM's memory: grep keeps a whole line.
     read_runs "$folder" living 2>/dev/null | head -c 65536 |
       grep -E '^([0-9]{8}-[0-9]{6}-[0-9a-f]{4}|by-hand-[0-9]{1,10})$' | head -n 1000
-  fi
-  section waiting
-  if [ -d "$folder/var" ]; then
-    read_runs "$folder" waiting 2>/dev/null | head -c 65536 | grep -E '^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$' | head -n 1000
   fi
   section end
 }

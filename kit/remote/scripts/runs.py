@@ -50,12 +50,15 @@ MOST_IN_LINE = 10000
 
 
 def list_runs(runs: int) -> None:
+    # First the line: a run leaves it when it has its record, and one that starts meanwhile must not be in neither.
+    queued = line(runs)
     total = count = more = 0
     for name, run in run_folders(runs):
         record = read_file(run, "record.json", RECORD_BYTES)
         # A power cut may leave an empty one, which kit reports. Without a file, the run is just starting.
         if not record and not exists(run, "record.json"):
             continue
+        queued.pop(name, None)
         end = read_file(run, "end.json", RECORD_BYTES)
         total += len(record) + len(end)
         if total > LIST_BYTES:
@@ -64,17 +67,19 @@ def list_runs(runs: int) -> None:
         count += 1
         row = {"id": name, "live": locked(run, "lock"), "record": text(record), "end": text(end)}
         sys.stdout.write(json.dumps(row) + "\n")
-    print_line(runs)
+    for row in queued.values():
+        sys.stdout.write(json.dumps(row) + "\n")
     sys.stdout.write(json.dumps({"end": True, "more": more, "now": time.time()}) + "\n")
 
 
-def print_line(runs: int) -> None:
-    """Print the runs that wait in line (images/lib/kitqueue/line.py)."""
+def line(runs: int) -> "Dict[str, Any]":
+    """Return what to print of each run that waits in line (images/lib/kitqueue/line.py), by its id."""
     try:
         folder = os.open(".queue", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=runs)
     except OSError:
-        return
+        return {}
     reasons = value_of(read_file(folder, ".state.json", RECORD_BYTES)).get("reasons")
+    rows = {}
     for file in sorted(os.listdir(folder))[:MOST_IN_LINE]:
         name = file[: -len(".json")]
         entry = value_of(read_file(folder, file, RECORD_BYTES)) if is_run(name) and file.endswith(".json") else {}
@@ -85,7 +90,8 @@ def print_line(runs: int) -> None:
             shown["after"] = [group[:2] if isinstance(group, list) else group for group in shown["after"]]
         if shown.get("id") == name:
             reason = reasons.get(name) if isinstance(reasons, dict) else None
-            sys.stdout.write(json.dumps({"queued": shown, "reason": reason}) + "\n")
+            rows[name] = {"queued": shown, "reason": reason}
+    return rows
 
 
 def value_of(data: bytes) -> "Dict[str, Any]":
