@@ -345,6 +345,7 @@ def test_an_array_is_changed_and_stopped_as_one(line: Line) -> None:
     changed = change(line.cluster.context(), "hold", [array.of[:-1] if array.of[:-1] not in runs else array.of])
     assert changed.runs == runs
     assert line.reasons() == {**dict.fromkeys(runs, "held"), later: "after"}
+    assert len(line.listing().waiting) == 4
     with pytest.raises(ArrayMeant, match=f"{array.of} is an array"):
         stored_run(line.cluster.context(), array.of)
     with pytest.raises(InputError, match=f"{array.of} is an array") as caught:

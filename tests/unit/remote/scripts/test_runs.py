@@ -36,9 +36,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the runs are read", "after the runs are read"])
-def test_a_run_that_starts_meanwhile_is_listed_once(
-    runs: Path, capsys: pytest.CaptureFixture[str], late: bool
-) -> None:
+def test_a_run_that_starts_meanwhile_is_listed_once(runs: Path, capsys: pytest.CaptureFixture[str], late: bool) -> None:
     program: dict[str, Any] = {"__name__": "program"}
     exec(compile(PROGRAM, "runs.py", "exec"), program)  # noqa: S102  (it has no module: a VM gets its text)
     folders = program["run_folders"]
