@@ -21,6 +21,7 @@ from kit.flows.bench.facts import _without_values
 from kit.flows.bench.launch import Kept
 from kit.flows.bench.measure import BenchRequest, BenchResult, bench, bench_plan
 from kit.flows.context import Context
+from kit.flows.queue.cordon import cordon
 from kit.flows.run.run import run
 from kit.model.bench import META, SAMPLES, Sample
 from kit.model.launch import RunRequest
@@ -305,6 +306,23 @@ def test_beside_another_run_it_does_not_begin(one: Bench) -> None:
     assert not (one.folder / "bench").exists()
     result = one.run(repeats=1, ranks=(1,), force=True)
     assert all("another run was on the cluster" in (sample.disturbed or "") for sample in result.samples)
+
+
+def test_cordoned_hosts_are_not_measured(one: Bench) -> None:
+    """kit run leaves them out, so a case of all hosts would lack slots. A broken one may also be away."""
+    cordon(one.context(), "gpu[2,4]", "moved")
+    one.cluster.fleet["gpu1"].cordoned = True
+    one.cluster.fleet["gpu4"].faults.add("unreachable")
+    result = one.run(repeats=1)
+    assert [node["name"] for node in result.session.facts["nodes"]] == ["gpu1", "gpu3"]
+    assert (len(result.samples), result.failed) == (3, ())
+    (warning,) = one.cluster.reporter.warnings
+    assert warning.text.startswith("gpu[2,4] are cordoned: moved, by ")
+    assert warning.text.endswith("; kit bench does not measure them")
+    cordon(one.context(), "gpu[1,3]", "moved")
+    with pytest.raises(NotReadyError, match="gpu1 is cordoned: moved") as caught:
+        one.run(repeats=1)
+    assert caught.value.hint == "end that: kit hosts uncordon gpu1"
 
 
 def test_a_value_that_may_be_a_secret_is_not_kept(one: Bench) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -33,17 +33,21 @@ _ENV_LIST = "mca_base_env_list"
 class Survey(Struct, frozen=True, kw_only=True):
     """`facts` decide on the cases, `recorded` goes into the session. `failures` are hosts that cannot run ranks.
 
-    `living` are the ids of active runs.
+    `living` are the ids of active runs. `hosts` names those that run ranks, as -H does, if others are cordoned.
     """
 
     facts: BenchFacts
     recorded: Mapping[str, Any]
     failures: Mapping[str, KitError]
     living: tuple[str, ...] = ()
+    hosts: str | None = None
 
 
 def look(context: Context) -> Survey:
-    """Look at every host. Raises an error if the head cannot be reached, or if nothing is deployed."""
+    """Look at every host, and leave out those that are cordoned: no run may be placed there.
+
+    Raises an error if the head cannot be reached, if nothing is deployed, or if no host is left.
+    """
     spec = context.spec
 
     def work(host: Host) -> HostFacts:
@@ -54,17 +58,22 @@ def look(context: Context) -> Survey:
     head = context.inventory.head.name
     if head in outcome.failures:
         raise outcome.failures[head]
-    seen = outcome.results
-    if seen[head].record is None:
+    if outcome.results[head].record is None:
         raise NotReadyError(f"no cluster {spec.name} runs here", hint="run: kit deploy", host=head)
-    record = from_text(seen[head].record or "")
+    record = from_text(outcome.results[head].record or "")
+    out = _cordoned(context) if outcome.results[head].cordoned else frozenset()
+    # The head is needed also without ranks there.
+    seen = {name: facts for name, facts in outcome.results.items() if name == head or name not in out}
     ill = {name: error for name, facts in seen.items() if (error := _ill(spec, record, facts))}
-    failures = {**outcome.failures, **ill}
+    failures = {**{name: error for name, error in outcome.failures.items() if name not in out}, **ill}
+    nodes = _nodes(context, record, out)
     return Survey(
-        facts=_deciding(context, record, seen),
-        recorded=_recorded(context, record, seen),
+        facts=_deciding(context, record, seen, nodes),
+        recorded=_recorded(context, record, seen, nodes),
         failures=failures,
         living=seen[head].living,
+        # Without it, each run would warn of the others.
+        hosts=",".join(node.name for node in nodes) if out else None,
     )
 
 
@@ -85,30 +94,44 @@ def _ill(spec: ClusterSpec, record: ClusterRecord, facts: HostFacts) -> KitError
     return None
 
 
-def _nodes(context: Context, record: ClusterRecord) -> tuple[Node, ...]:
-    """Return the nodes that run ranks, as kit run chooses them."""
+def _ranking(context: Context) -> tuple[str, ...]:
+    return context.inventory.names if context.spec.head_runs_ranks else context.inventory.names[1:]
+
+
+def _cordoned(context: Context) -> frozenset[str]:
+    """Return which hosts are cordoned, and warn of them. Raises NotReadyError if no host is left for ranks."""
+    # Only where hosts are cordoned.
+    from kit.flows.queue.cordon import left_out  # noqa: PLC0415
+
+    return left_out(context, context.inventory.names, _ranking(context), "kit bench does not measure")
+
+
+def _nodes(context: Context, record: ClusterRecord, out: Collection[str]) -> tuple[Node, ...]:
+    """Return the nodes that run ranks, as kit run chooses them: without those that are cordoned (`out`)."""
     by_name = {node.name: node for node in record.nodes}
-    missing = [host.name for host in context.inventory.hosts if host.name not in by_name]
+    hosts = [name for name in context.inventory.names if name not in out]
+    missing = [name for name in hosts if name not in by_name]
     if missing:
         raise NotReadyError(
             f"the cluster {record.name} was deployed without this host", hint="run: kit deploy", host=missing[0]
         )
     slots = {host.name: host.slots for host in context.inventory.hosts}
-    hosts = context.inventory.names if context.spec.head_runs_ranks else context.inventory.names[1:]
-    chosen = [by_name[name] for name in hosts]
+    chosen = [by_name[name] for name in hosts if name in _ranking(context)]
     return tuple(
         Node(name=n.name, address=n.address, slots=slots[n.name] or n.slots, cores=n.cores) for n in chosen
     )  # fmt: skip
 
 
-def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> BenchFacts:
+def _deciding(
+    context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts], ranking: Sequence[Node]
+) -> BenchFacts:
     image = context.spec.image
     flavour = flavour_of(record.image) if image.flavour in OPEN else image.flavour
     swarm = seen[context.inventory.head.name].swarm
     members = {node.id for node in swarm.nodes if node.state == "ready"}
     gpus = {node.name: (node.gpus, node.mig) for node in record.nodes}
     return BenchFacts(
-        nodes=tuple(replace(n, gpus=gpus[n.name][0], mig=gpus[n.name][1]) for n in _nodes(context, record)),
+        nodes=tuple(replace(n, gpus=gpus[n.name][0], mig=gpus[n.name][1]) for n in ranking),
         gpus=usable_gpus(flavour, sum(len(facts.gpus) for facts in seen.values())),
         frameworks=frameworks_of(image, flavour),
         members=frozenset(name for name, facts in seen.items() if swarm.manager and facts.swarm.node_id in members),
@@ -119,7 +142,9 @@ def _deciding(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
     )
 
 
-def _recorded(context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts]) -> dict[str, Any]:
+def _recorded(
+    context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts], ranking: Sequence[Node]
+) -> dict[str, Any]:
     spec = context.spec
     nodes = {node.name: node for node in record.nodes}
     env = {name: value if _TUNING.match(name) else "(set)" for name, value in spec.env.items()}
@@ -128,7 +153,7 @@ def _recorded(context: Context, record: ClusterRecord, seen: Mapping[str, HostFa
         "image": record.image,
         "orchestrator": spec.orchestrator,
         "network": record.network,
-        "nodes": [asdict(node) for node in _nodes(context, record)],
+        "nodes": [asdict(node) for node in ranking],
         "hosts": [
             {
                 "name": name,

@@ -62,15 +62,17 @@ class Kept:
                 return
 
 
-def launch(context: Context, case: Case, *, show: bool = False, now: bool = False) -> Launched:
-    """Run the case's command once, with `now` also on slots that are reserved for a run in line.
+def launch(
+    context: Context, case: Case, *, hosts: str | None = None, show: bool = False, now: bool = False
+) -> Launched:
+    """Run the case's command once, with `now` also on slots that are reserved for a run in line. `hosts` is as -H.
 
     Whatever goes wrong with it is in `failure`; Interrupted is raised."""
     kept = Kept(context.reporter, show=show)
     # The benchmarks are in the image.
     own = replace(context, reporter=kept, spec=replace(spec_of(context.spec, case), code=None))
     try:
-        outcome = run(own, replace(_request(case), now=now))
+        outcome = run(own, replace(_request(case), hosts=hosts, now=now))
     except Interrupted:
         raise
     except KitError as error:

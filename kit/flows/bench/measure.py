@@ -266,7 +266,7 @@ class _Session(Struct, kw_only=True):
             from kit.flows.bench import network  # noqa: PLC0415  (one preset needs it)
 
             return network.measure(self.context, case, network.ends_of(self.survey.recorded))
-        return launch(self.context, case, show=self.show, now=self.now)
+        return launch(self.context, case, hosts=self.survey.hosts, show=self.show, now=self.now)
 
     def _report(self, turn: Turn, sample: Sample) -> None:
         report = self.context.reporter.report

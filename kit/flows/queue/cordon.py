@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kit.config.selection import select_hosts
-from kit.errors import InputError, StepError
+from kit.errors import InputError, NotReadyError, StepError
 from kit.events import Warned
 from kit.flows.context import Context
 from kit.flows.queue.join import check_head
@@ -68,6 +68,23 @@ def cordon_broken(context: Context, result: DoctorResult) -> HostRows:
     for reason in dict.fromkeys(why.values()):
         now = cordon_hosts(context, [host for host, text in why.items() if text == reason], reason)
     return now
+
+
+def left_out(context: Context, hosts: Sequence[str], ranking: Sequence[str], does_not: str) -> frozenset[str]:
+    """Return which of these hosts are cordoned, and warn of them: `does_not` says what is not done with them.
+
+    `ranking` are those that run ranks. Raises NotReadyError if none of them is left. For verbs without -H.
+    """
+    out = [row.cordon for row in rows(context).hosts if row.cordon is not None and row.name in hosts]
+    try:
+        cordons.usable([context.host(name) for name in ranking], out, named=False)
+    except NotReadyError as error:
+        error.hint = f"end that: kit hosts uncordon {ranking[0]}"
+        raise
+    for group in cordons.alike(out):
+        them = "it" if len(group) == 1 else "them"
+        context.reporter.report(Warned(text=f"{cordons.text(*group)}; {does_not} {them}"))
+    return frozenset(cordon.host for cordon in out)
 
 
 def uncordon(context: Context, hosts: str, *, door: Door | None = None) -> HostRows:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kit.errors import InputError, KitError, NotReadyError
-from kit.events import HostDone, Phase, Warned
+from kit.events import HostDone, Phase
 from kit.flows.context import Context
 from kit.flows.run.listing import with_owners
 from kit.flows.run.run import run
@@ -200,26 +200,13 @@ def record_of(context: Context) -> ClusterRecord:
 
 
 def _cordoned(context: Context, nodes: Sequence[Node], ranking: Sequence[Node]) -> frozenset[str]:
-    """Return which of these hosts are cordoned, and warn of them.
+    """Return which of these hosts are cordoned, and warn of them. Raises NotReadyError if no host is left for ranks."""
+    # Only where hosts are cordoned.
+    from kit.flows.queue.cordon import left_out  # noqa: PLC0415
 
-    Raises NotReadyError if no other one is left for ranks.
-    """
-    # Only where hosts are cordoned:
-    from kit.flows.queue.cordon import rows  # noqa: PLC0415
-    from kit.plan.queue import cordons  # noqa: PLC0415
-
-    known = {node.name for node in nodes}
-    out = [row.cordon for row in rows(context).hosts if row.cordon is not None and row.name in known]
-    try:
-        cordons.usable([context.host(node.name) for node in ranking], out, named=False)
-    except NotReadyError as error:
-        # kit tune has no -H.
-        error.hint = f"end that: kit hosts uncordon {ranking[0].name}"
-        raise
-    for group in cordons.alike(out):
-        them = "it" if len(group) == 1 else "them"
-        context.reporter.report(Warned(text=f"{cordons.text(*group)}; kit tune does not measure {them}"))
-    return frozenset(cordon.host for cordon in out)
+    return left_out(
+        context, [node.name for node in nodes], [node.name for node in ranking], "kit tune does not measure"
+    )
 
 
 def _deployed(context: Context) -> tuple[ClusterRecord, HostFacts]:
