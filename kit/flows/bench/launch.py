@@ -79,11 +79,11 @@ def launch(
         return Launched(failure=f"{error}" + (f" ({error.hint})" if error.hint else ""))
     if outcome.interrupted:
         raise Interrupted(f"run {outcome.plan.run_id} had ended by itself")
-    hosts = tuple(node.name for node in outcome.plan.placement.nodes)
+    used_hosts = tuple(node.name for node in outcome.plan.placement.nodes)
     result = last_object(list(kept.lines))
     failure = _failure(outcome, kept) or _wrong(case, result)
     used = used_of(outcome.record.metrics if outcome.record else None)
-    return Launched(result=result, failure=failure, runs=(outcome.plan.run_id,), hosts=hosts, used=used)
+    return Launched(result=result, failure=failure, runs=(outcome.plan.run_id,), hosts=used_hosts, used=used)
 
 
 def _request(case: Case) -> RunRequest:
