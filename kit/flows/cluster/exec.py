@@ -30,6 +30,8 @@ from kit.remote.ssh.transport import MOST_OUTPUT, Completed, Live, Reader, as_ro
 
 # After the end of the command, its last output may still be on its way.
 LAST_OUTPUT_S = 3.0
+# docker exec's exit code without such a container. A command may have it, too.
+_REFUSED = 1
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
 
 
@@ -113,11 +115,12 @@ def exec_in_terminal(context: Context, host: str | None, command: Sequence[str])
     """Run a command in a node with kit's terminal as its own. Return its exit code.
 
     If the connection breaks or the terminal is closed, end what is left of the command. Raises UnreachableError if the
-    host cannot be reached.
+    host cannot be reached, and NotReadyError if it has no node.
     """
     target = select_host(context.inventory, host or "head")
     mark = new_mark()
-    words_there = in_node(_container(context, target), command, interactive=True, terminal=True, mark=mark)
+    container = _container(context, target)
+    words_there = in_node(container, command, interactive=True, terminal=True, mark=mark)
     try:
         with starting(target.name):
             code = run_in_terminal([*container_terminal_argv(context.login(target)), as_root(words_there)])
@@ -128,6 +131,11 @@ def exec_in_terminal(context: Context, host: str | None, command: Sequence[str])
     if code == SSH_FAILED:
         with closing(context.connect(target)) as transport:
             end_in_node(transport, mark)
+    if code == _REFUSED:
+        # The terminal has docker's words for it. They may as well be the command's.
+        with closing(context.connect(target)) as transport:
+            if transport.run(("docker", "inspect", "--format", "{{.State.Running}}", container)).text.strip() != "true":
+                raise _no_node(target.name)
     return code
 
 
@@ -239,8 +247,12 @@ def check_node(done: Completed) -> None:
     # The engine's own words, not the command's: a command may well say that something is not running.
     engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))
     missing = "o such container" in done.error_text or "is not running" in done.error_text
-    if done.code == 1 and engine and missing:
-        raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy")
+    if done.code == _REFUSED and engine and missing:
+        raise _no_node()
+
+
+def _no_node(host: str | None = None) -> NotReadyError:
+    return NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=host)
 
 
 def _failed(failure: SharedFailure) -> OutputGroup:

@@ -40,8 +40,8 @@ STUBS = {
     "ssh": 'echo "$*" >>"$0.calls"\nif [ "$1" = -O ]; then exit 0; fi\nfor last; do :; done\n'
     f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} ssh sh -c "$last"',
     "id": "echo 0",
-    # docker exec [OPTION]... NODE COMMAND...
-    "docker": 'echo "$*" >>"$0.calls"\nshift\nwhile :; do case $1 in\n'
+    # docker exec [OPTION]... NODE COMMAND..., and docker inspect
+    "docker": '[ $1 != inspect ] || exec cat "$0.state"\necho "$*" >>"$0.calls"\nshift\nwhile :; do case $1 in\n'
     '  --env) case $2 in *=*) export "$2" ;; esac; shift 2 ;;\n'
     "  --*) shift ;;\n  *) break ;;\nesac; done\nshift\n"
     f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} docker "$@"',
@@ -98,6 +98,20 @@ def test_ctrl_c_is_the_commands(terminal: Callable[..., Terminal]) -> None:
     screen.type("\x03")
     screen.read_until(lambda text: "caught" in text)
     assert screen.code() == 3
+
+
+def test_a_host_without_a_node_is_told_from_a_command_that_fails(
+    folder: Path, terminal: Callable[..., Terminal]
+) -> None:
+    state = folder / "bin" / "docker.state"
+    for text, code in (("true\n", 1), ("false\n", 5), (None, 5)):
+        state.unlink(missing_ok=True)
+        if text is not None:
+            state.write_text(text)
+        screen = terminal("exec", "-it", "gpu1", "--", "sh", "-c", "exit 1")
+        if code == 5:
+            screen.read_until(lambda text: "gpu1: no node of the cluster runs here" in text)
+        assert screen.code() == code
 
 
 def test_a_closed_terminal_ends_the_command(folder: Path, terminal: Callable[..., Terminal]) -> None:
