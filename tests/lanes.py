@@ -16,9 +16,9 @@ from xdist.scheduler import LoadScopeScheduling
 # test_local_engine looks at all of this machine's containers of `kit local`: what starts any shares its lane. Few lanes
 # have a cluster, because the first deploy takes a minute.
 _FILES = {
-    "cluster": "blame cluster code collectives gpus local_engine lock mxnet nccl predict queue run runs security "
-    "setup tensorboard tensorflow timeline top transport tune wheel",
-    "faults": "bench data elastic fault_matrix faults neighbors results swarm",
+    "cluster": "blame cluster code collectives gpus local_engine mxnet nccl predict run runs security setup "
+    "tensorboard tensorflow timeline top transport tune wheel",
+    "faults": "bench data elastic fault_matrix faults lock neighbors queue results swarm",
     "bare": "bench_report completion cuda data_faults doctor image lab metrics nfs pytorch registry setup_boot ship "
     "timeline_page",
 }
