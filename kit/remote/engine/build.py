@@ -52,7 +52,8 @@ _HINTS = (
         # pip retries a broken connection. If one try succeeds, it knows at least one version.
         r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable|"
         r"after connection broken by(?s:.*)\(from versions: none\)",
-        "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy, or correct them",
+        "the build does not reach the network: set http_proxy and https_proxy if yours needs a proxy, or correct them; "
+        "if it may reach only a mirror, name a base that knows it: docs/image.md, From a mirror",
     ),
     (
         r"(?:Invalid|ERROR:).*\(from line (\d+) of /\S*requirements\.txt\)",
@@ -72,7 +73,10 @@ _HINTS = (
         r"Cannot find command 'git'",
         "the build has no git: write NAME @ https://…/archive/REF.tar.gz instead of git+https",
     ),
-    (r"[EW]: (Failed to fetch|Unable to fetch)", "check that the engine's machine reaches a Debian mirror"),
+    (
+        r"[EW]: (Failed to fetch|Unable to fetch)",
+        "check that the engine's machine reaches a Debian mirror; for one of your own: docs/image.md, From a mirror",
+    ),
     (
         r"E: (?:Unable to locate package|Package '(?=.*has no installation candidate)|Version '.*' for ')\s?([^\s']+)",
         r"the base's apt knows no such package: correct \1 in image.packages, or use a base whose apt has it",
