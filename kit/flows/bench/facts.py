@@ -116,7 +116,8 @@ def _nodes(context: Context, record: ClusterRecord, out: Collection[str]) -> tup
             f"the cluster {record.name} was deployed without this host", hint="run: kit deploy", host=missing[0]
         )
     slots = {host.name: host.slots for host in context.inventory.hosts}
-    chosen = [by_name[name] for name in hosts if name in _ranking(context)]
+    ranking = frozenset(_ranking(context))
+    chosen = [by_name[name] for name in hosts if name in ranking]
     return tuple(
         Node(name=n.name, address=n.address, slots=slots[n.name] or n.slots, cores=n.cores) for n in chosen
     )  # fmt: skip
