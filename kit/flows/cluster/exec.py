@@ -247,7 +247,8 @@ def check_node(done: Completed, host: str | None = None) -> None:
     engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))
     missing = "o such container" in done.error_text or "is not running" in done.error_text
     if done.code == _REFUSED and engine and missing:
-        raise NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=host)
+        hint = f"run: kit deploy. {names.OTHER_HEAD}"
+        raise NotReadyError("no node of the cluster runs here", hint=hint, host=host)
 
 
 def _failed(failure: SharedFailure) -> OutputGroup:
