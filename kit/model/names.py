@@ -16,6 +16,10 @@ BRING_BACK = (
 # Services: one head, and a node on every other host.
 HEAD, NODE = "mpihead", "mpinode"
 
+# What else to do where a host lacks its node: another person's hosts file may begin with another host. A deploy would
+# move the head from there.
+OTHER_HEAD = f"If kit ps shows {HEAD} on another host, make that the first line of hosts instead"
+
 # Labels of containers, services, secrets and networks.
 LABEL_CLUSTER = "kit.cluster"
 LABEL_SERVICE = "kit.service"

@@ -13,6 +13,7 @@ import pytest
 from kit.errors import NotReadyError, UnreachableError
 from kit.events import Event, OutputLine
 from kit.flows.cluster import logs as flow
+from kit.model import names
 from kit.model.host import Host
 from kit.model.values import replace
 from kit.remote.ssh import retry
@@ -54,11 +55,10 @@ def test_a_host_without_a_node_names_the_next_step(reporter: Remembering, answer
     context = machine.context(reporter)
     with pytest.raises(NotReadyError, match="no node of the cluster runs here") as caught:
         flow.logs(context, "gpu1", tail=None, live=False)
-    assert (caught.value.host, caught.value.hint, reporter.lines) == ("gpu1", "run: kit deploy", [])
+    hint = f"run: kit deploy. {names.OTHER_HEAD}"
+    assert (caught.value.host, caught.value.hint, reporter.lines) == ("gpu1", hint, [])
     assert flow.logs(context, None, tail=None, live=False) == NotReadyError.exit_code
-    assert [(one.text, one.hint) for one in reporter.warnings] == [
-        ("gpu1: no node of the cluster runs here", "run: kit deploy")
-    ]
+    assert [(one.text, one.hint) for one in reporter.warnings] == [("gpu1: no node of the cluster runs here", hint)]
     assert [(one.source, one.text) for one in reporter.lines] == [("gpu2", "two")]
 
 

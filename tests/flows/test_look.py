@@ -22,6 +22,7 @@ from kit.flows.cluster.ps import ps, ranks_of
 from kit.flows.run import by_hand
 from kit.flows.run.by_hand import is_by_hand, stop_by_hand
 from kit.flows.run.run import run
+from kit.model import names
 from kit.model.host import Host
 from kit.model.launch import RunRequest
 from kit.model.values import replace
@@ -211,7 +212,7 @@ def test_exec_prints_the_others_output_where_one_host_fails(fleet: Fleet, report
     assert [(g.hosts, g.exit_code, g.output) for g in result.groups] == [
         (("gpu1", "gpu4"), 0, "same\n"),
         (("gpu2",), unreachable, "no SSH connection\n  → is the VM up?\n"),
-        (("gpu3",), not_ready, "no node of the cluster runs here\n  → run: kit deploy\n"),
+        (("gpu3",), not_ready, f"no node of the cluster runs here\n  → run: kit deploy. {names.OTHER_HEAD}\n"),
     ]
     assert result.exit_code == max(unreachable, not_ready)
 

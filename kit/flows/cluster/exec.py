@@ -132,10 +132,9 @@ def exec_in_terminal(context: Context, host: str | None, command: Sequence[str])
         with closing(context.connect(target)) as transport:
             end_in_node(transport, mark)
     if code == _REFUSED:
-        # The terminal has docker's words for it. They may as well be the command's.
+        # The terminal has docker's words for it. They may as well be the command's. Only in_node finds a task of Swarm.
         with closing(context.connect(target)) as transport:
-            if transport.run(("docker", "inspect", "--format", "{{.State.Running}}", container)).text.strip() != "true":
-                raise _no_node(target.name)
+            check_node(transport.run(in_node(container, ("true",))), target.name)
     return code
 
 
@@ -242,17 +241,14 @@ def _processes(counts: Mapping[str, int]) -> str:
     return f"{count} process{'' if count == 1 else 'es'}" + (f" on {words.fold(counts)}" if counts else "")
 
 
-def check_node(done: Completed) -> None:
-    """Raise NotReadyError if the engine answered that the VM has no node."""
+def check_node(done: Completed, host: str | None = None) -> None:
+    """Raise NotReadyError, with this `host`, if the engine answered that the VM has no node."""
     # The engine's own words, not the command's: a command may well say that something is not running.
     engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))
     missing = "o such container" in done.error_text or "is not running" in done.error_text
     if done.code == _REFUSED and engine and missing:
-        raise _no_node()
-
-
-def _no_node(host: str | None = None) -> NotReadyError:
-    return NotReadyError("no node of the cluster runs here", hint="run: kit deploy", host=host)
+        hint = f"run: kit deploy. {names.OTHER_HEAD}"
+        raise NotReadyError("no node of the cluster runs here", hint=hint, host=host)
 
 
 def _failed(failure: SharedFailure) -> OutputGroup:

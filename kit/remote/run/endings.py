@@ -39,8 +39,7 @@ def no_launcher(head: str, ended: Completed) -> KitError:
     if "o such container" in errors or "is not running" in errors:
         hint = names.BRING_BACK
         if "o such container" in errors:
-            # Another person's hosts file may begin with another host. A deploy would move the head from there.
-            hint += f". If kit ps shows {names.HEAD} on another host, make that the first line of hosts instead"
+            hint += f". {names.OTHER_HEAD}"
         return NotReadyError(f"no cluster runs here: {last}", hint=hint, host=head)
     message = f"the head's launcher did not start: {last}"
     return NotReadyError(message, hint="check the nodes with kit ps, then run: kit deploy", host=head)

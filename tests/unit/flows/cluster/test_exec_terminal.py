@@ -37,13 +37,18 @@ sys.exit(subprocess.call(sys.argv[2:]))
 """
 STUBS = {
     # The words of each call, and then the last one as a command. If ssh ends first, the terminal there hangs up.
+    # The cluster's folder on the VM is in the folder vm.
     "ssh": 'echo "$*" >>"$0.calls"\nif [ "$1" = -O ]; then exit 0; fi\nfor last; do :; done\n'
+    'last=$(printf %s "$last" | sed "s#/opt/kit/#${0%/bin/*}/vm/#g")\n'
     f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} ssh sh -c "$last"',
     "id": "echo 0",
-    # docker exec [OPTION]... NODE COMMAND..., and docker inspect
-    "docker": '[ $1 != inspect ] || exec cat "$0.state"\necho "$*" >>"$0.calls"\nshift\nwhile :; do case $1 in\n'
+    # docker exec [OPTION]... NODE COMMAND..., and docker ps, which prints the task of Swarm. If docker.node has the
+    # name of a container, only that one runs.
+    "docker": '[ $1 != ps ] || exec cat "$0.task"\necho "$*" >>"$0.calls"\nshift\nwhile :; do case $1 in\n'
     '  --env) case $2 in *=*) export "$2" ;; esac; shift 2 ;;\n'
-    "  --*) shift ;;\n  *) break ;;\nesac; done\nshift\n"
+    "  --env-file) shift 2 ;;\n  --*) shift ;;\n  *) break ;;\nesac; done\n"
+    'if [ -e "$0.node" ] && [ "$1" != "$(cat "$0.node")" ]; then\n'
+    '  echo "Error response from daemon: No such container: $1" >&2\n  exit 1\nfi\nshift\n'
     f'exec {sys.executable} -IS -c {shlex.quote(CLIENT)} docker "$@"',
 }
 
@@ -100,18 +105,23 @@ def test_ctrl_c_is_the_commands(terminal: Callable[..., Terminal]) -> None:
     assert screen.code() == 3
 
 
+@pytest.mark.parametrize(
+    ("task", "node", "code"),
+    [(None, "kit-kit-mpihead", 1), (None, "", 5), ("ay3\n", "ay3", 1), ("", "ay3", 5)],
+    ids=["Compose", "Compose without a node", "Swarm", "Swarm without a task"],
+)
 def test_a_host_without_a_node_is_told_from_a_command_that_fails(
-    folder: Path, terminal: Callable[..., Terminal]
+    folder: Path, terminal: Callable[..., Terminal], task: str | None, node: str, code: int
 ) -> None:
-    state = folder / "bin" / "docker.state"
-    for text, code in (("true\n", 1), ("false\n", 5), (None, 5)):
-        state.unlink(missing_ok=True)
-        if text is not None:
-            state.write_text(text)
-        screen = terminal("exec", "-it", "gpu1", "--", "sh", "-c", "exit 1")
-        if code == 5:
-            screen.read_until(lambda text: "gpu1: no node of the cluster runs here" in text)
-        assert screen.code() == code
+    (folder / "bin" / "docker.node").write_text(node)
+    if task is not None:
+        (folder / "vm" / "kit").mkdir(parents=True)
+        (folder / "vm" / "kit" / "node.env").touch()
+        (folder / "bin" / "docker.task").write_text(task)
+    screen = terminal("exec", "-it", "gpu1", "--", "sh", "-c", "exit 1")
+    if code == 5:
+        screen.read_until(lambda text: "gpu1: no node of the cluster runs here" in text)
+    assert screen.code() == code
 
 
 def test_a_closed_terminal_ends_the_command(folder: Path, terminal: Callable[..., Terminal]) -> None:

@@ -8,12 +8,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kit.remote.scripts import in_node, node_logs, script
+from tests.fakes import stub_docker
 from tests.fakes.shell import bare_path
 
 TOOLS = [
@@ -155,6 +157,43 @@ def test_the_folder_of_a_node(bare: Path, name: str, folder: str) -> None:
     (text,) = (word for word in script("node", "x") if "node_folder()" in word)
     functions = text.partition("# Runs `docker exec`")[0]
     assert run(bare, ["sh", "-c", f"{functions}\nnode_folder {name}"]).stdout.strip() == folder
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "container"),
+    [
+        ("kit-lab-mpinode", [], "ay3"),
+        # A hosts file that begins with a node: the head, its runs and its line are elsewhere.
+        ("kit-lab-mpihead", [], "kit-lab-mpihead"),
+        # The node was the head before.
+        ("kit-lab-mpihead", ["--all"], "x9c"),
+        ("kit-a-b-mpinode", [], "kit-a-b-mpinode"),
+    ],
+)
+def test_the_task_of_a_node_is_found_by_cluster_and_service(
+    bare: Path, tmp_path: Path, name: str, words: list[str], container: str
+) -> None:
+    for cluster in ("lab", "a-b"):
+        (tmp_path / "kit" / cluster).mkdir(parents=True)
+        (tmp_path / "kit" / cluster / "node.env").touch()
+    tasks = [
+        ("other", {"kit.cluster": "other", "kit.service": "mpihead"}, True),
+        ("x9c", {"kit.cluster": "lab", "kit.service": "mpihead"}, False),
+        ("ay3", {"kit.cluster": "lab", "kit.service": "mpinode"}, True),
+    ]
+    state = {
+        "answers": True,
+        "containers": [
+            {"name": task, "labels": {**labels, "com.docker.swarm.task.id": task}, "running": running}
+            for task, labels, running in tasks
+        ],
+    }
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    docker(bare, f'KIT_STUB_ENGINE={tmp_path}/state.json exec {sys.executable} -IS {stub_docker.__file__} "$@"')
+    (text,) = (word for word in script("node", "x") if "node_folder()" in word)
+    functions = text.partition("# Runs `docker exec`")[0].replace("/opt/kit", f"{tmp_path}/kit")
+    done = run(bare, ["sh", "-c", f"{functions}\nnode_of {name} {' '.join(words)}"])
+    assert (done.stdout, done.stderr) == (f"{container}\n", "")
 
 
 def test_a_swarm_is_made_on_one_address_and_its_token_is_not_shown(bare: Path, tmp_path: Path) -> None:
