@@ -10,6 +10,8 @@ import json
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
+import pytest
+
 from kit.model.observed import HostFacts
 from kit.remote.cluster.look import Wanted
 from kit.remote.cluster.observe import listener_word, parse
@@ -164,7 +166,7 @@ class ScriptContract:
     # files
 
     def test_files_modes_and_keys(self, vm: Machine) -> None:
-        vm.put("ssh/host_ed25519", b"private\n", "600")
+        vm.put("ssh/host_ed25519", b"private\n-----END KEY-----\n", "600")
         vm.put("ssh/host_ed25519.pub", b"ssh-ed25519 AAAA kit\n")
         vm.put("ssh/id_ed25519.pub", b"ssh-ed25519 BBBB alone\n")
         vm.put("data/volume", b"not in sight of kit\n")
@@ -173,6 +175,14 @@ class ScriptContract:
             "ssh/host_ed25519": "600", "ssh/host_ed25519.pub": "644", "ssh/id_ed25519.pub": "644",
         }  # fmt: skip
         assert (facts.host_key, facts.client_key) == ("ssh-ed25519 AAAA kit", None)
+
+    @pytest.mark.parametrize("left", [b"\0" * 387, b"", b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blb"])
+    def test_a_private_key_that_a_power_loss_damaged_is_missing(self, vm: Machine, left: bytes) -> None:
+        for name in ("host", "id"):
+            vm.put(f"ssh/{name}_ed25519", left, "600")
+            vm.put(f"ssh/{name}_ed25519.pub", b"ssh-ed25519 AAAA kit\n")
+        facts = vm.facts()
+        assert (facts.host_key, facts.client_key) == (None, None)
 
     def test_a_part_of_a_file_changes_nothing(self, vm: Machine) -> None:
         vm.put("f", b"old")

@@ -131,7 +131,7 @@ class TransportContract:
     def test_keys_and_record_are_seen(self, connect: Factory, scratch: str) -> None:
         transport, folder = connect(), f"{scratch}/kit/lab"
         for path, text in {
-            "ssh/host_ed25519": "private\n", "ssh/host_ed25519.pub": "ssh-ed25519 AAAA host\n",
+            "ssh/host_ed25519": "private\n-----END KEY-----\n", "ssh/host_ed25519.pub": "ssh-ed25519 AAAA host\n",
             "ssh/id_ed25519.pub": "ssh-ed25519 BBBB its private half is not here\n", "cluster.json": '{"kit": 1}\n',
         }.items():  # fmt: skip
             argv = script("write_file", folder, path, "600", str(len(text)))

@@ -559,7 +559,7 @@ def _flat(read: list[Any]) -> list[str]:
 
 
 def _public(below: dict[str, tuple[bytes, str]], private: str) -> list[str]:
-    there = private in below and f"{private}.pub" in below
+    there = b"\n-----END " in below.get(private, (b"", ""))[0] and f"{private}.pub" in below
     return [below[f"{private}.pub"][0].decode().strip()] if there else []
 
 

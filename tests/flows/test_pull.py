@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -897,7 +898,13 @@ def test_the_owner_of_somebody_elses_run_is_named_before_it_goes(
     assert bool(warned) is not dry_run
 
 
-def test_by_age_a_run_is_as_old_as_its_start(context: Context, hosts: Path) -> None:
+@pytest.mark.parametrize("ahead_s", [0, 7200])
+def test_by_age_a_run_is_as_old_as_its_start(
+    context: Context, hosts: Path, ahead_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The head's clock counts, as for the ages of kit runs, and not that of this machine.
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
     # The ids are days old. One of the two runs waited in line, and has just started.
     (hosts / "gpu1/lab/var/runs" / RUN / "record.json").write_text("{}")
     (hosts / "gpu1/lab/var/runs" / RUN / "end.json").write_text("{}")

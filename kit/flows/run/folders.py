@@ -60,6 +60,13 @@ def _not_in_hosts(context: Context, records: Sequence[StoredRun]) -> tuple[str, 
     return missing
 
 
+def _stamp(context: Context, older_s: float) -> str:
+    """Return the time so many seconds ago, in the form of ids, by the clock of the head: kit runs prints ages by it."""
+    with closing(context.connect(context.inventory.head)) as transport:
+        now = far.clock(transport).there / 1e9
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(now - older_s))
+
+
 def remove_runs(
     context: Context,
     words: Sequence[str],
@@ -81,7 +88,7 @@ def remove_runs(
         (folder.id for known in state.folders.values() for folder in known),
         "take it out of the line: kit queue rm {run}",
     )
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(time.time() - older_s)) if older_s is not None else None
+    stamp = _stamp(context, older_s) if older_s is not None else None
     runs = folders.chosen(state, words, older_than=stamp)
     records = _records(context, {run.id for run in runs}) if runs else []
     not_in_hosts = _not_in_hosts(context, records)

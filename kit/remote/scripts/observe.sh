@@ -158,10 +158,11 @@ by_client() {
     find . ssh -maxdepth 1 -type f -exec stat -c '%a %n' {} + 2>/dev/null
     section digests
     find . ssh -maxdepth 1 -type f -exec sha256sum {} + 2>/dev/null
+    # A power loss can leave zeros in place of a private key, which ssh cannot load. Without its end, a deploy replaces it.
     section host_key
-    [ -s ssh/host_ed25519 ] && cat ssh/host_ed25519.pub 2>/dev/null
+    grep -qs '^-----END ' ssh/host_ed25519 && cat ssh/host_ed25519.pub 2>/dev/null
     section client_key
-    [ -s ssh/id_ed25519 ] && cat ssh/id_ed25519.pub 2>/dev/null
+    grep -qs '^-----END ' ssh/id_ed25519 && cat ssh/id_ed25519.pub 2>/dev/null
     section record
     cat cluster.json 2>/dev/null
     section plugins

@@ -146,14 +146,14 @@ def test_observe_reads_the_folder_and_nothing_of_the_users(tmp_path: Path, bare:
     (folder / "data").mkdir()
     (folder / "data" / "precious").write_text("a volume of the user's\n")
     (folder / "cluster.json").write_text('{"kit": 1}\n')
-    (folder / "ssh" / "host_ed25519").write_text("private\n")
+    (folder / "ssh" / "host_ed25519").write_text("private\n-----END KEY-----\n")
     (folder / "ssh" / "host_ed25519.pub").write_text("ssh-ed25519 AAAA kit\n")
     (folder / "ssh" / "id_ed25519.pub").write_text("ssh-ed25519 BBBB without its private half\n")
     (folder / "ssh" / "host_ed25519").chmod(0o600)
     done = run(script("observe", str(folder), "x", "state"), env={"PATH": str(bare)})
     facts = parse(host(1), done.stdout.decode())
     assert set(facts.files) == {"cluster.json", "ssh/host_ed25519", "ssh/host_ed25519.pub", "ssh/id_ed25519.pub"}
-    assert facts.files["ssh/host_ed25519"] == hashlib.sha256(b"private\n").hexdigest()
+    assert facts.files["ssh/host_ed25519"] == hashlib.sha256(b"private\n-----END KEY-----\n").hexdigest()
     assert facts.modes["ssh/host_ed25519"] == "600"
     assert facts.host_key == "ssh-ed25519 AAAA kit"
     assert facts.client_key is None
