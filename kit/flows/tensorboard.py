@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from kit.errors import KitError, NotReadyError, SlowError, StepError
-from kit.events import Phase
+from kit.events import Phase, Warned
 from kit.flows.context import Context
 from kit.flows.forward import Refusals, choose, host_of
 from kit.flows.run.listing import stored_run
@@ -52,6 +52,9 @@ def tensorboard(
     refused = Refusals(host.name, ports, context.reporter)
 
     def line(text: str) -> None:
+        if text == board.NO_FOLDER:
+            context.reporter.report(_no_folder(host.name, folder, record.id))
+            return
         lines.append(text)
         ports.extend(port for port in [board.port_of(text)] if port)
 
@@ -79,6 +82,14 @@ def tensorboard(
 def folder_of(record: RunRecord, logdir: str | None) -> str:
     """Return the folder in the node. A relative `logdir` is below the run's folder, as in `output/logs`."""
     return posixpath.normpath(posixpath.join(f"{names.RUNS_MOUNT}/{record.id}", logdir or ""))
+
+
+def _no_folder(host: str, folder: str, run: str) -> Warned:
+    """Return the warning for a folder that the node does not have: TensorBoard shows an empty page until it has one."""
+    return Warned(
+        text=f"there is no folder {folder} in the node on {host} yet, so TensorBoard shows nothing",
+        hint=f"find what the run wrote: kit exec -H {host} -- find {names.RUNS_MOUNT}/{run} -name '*tfevents*'",
+    )
 
 
 def _failed(tunnel: Tunnel, lines: Sequence[str], run: str, host: str) -> KitError:

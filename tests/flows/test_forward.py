@@ -390,6 +390,9 @@ def test_tensorboard_runs_in_the_node_and_ends_with_kit(site: Site, node: Path, 
     while_open(
         lambda ready: tensorboard(site.context, "latest", logdir="work/logs", rank=None, port=0, ready=ready), look
     )
+    # This machine has no such folder.
+    (warning,) = site.reporter.warnings
+    assert f"there is no folder /var/lib/kit/runs/{RUN}/work/logs in the node on gpu1 yet" in warning.text
     assert node.read_text() == "kit-lab-mpihead\n"
     pid = int((tmp_path / "node.pid").read_text())
     assert not Path(f"/proc/{pid}").exists()
@@ -428,7 +431,7 @@ def test_tensorboard_runs_as_the_user_of_the_ranks(tmp_path: Path) -> None:
     assert words[-2:] == ["/opt/kit/lib", "/logs"]
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with subprocess.Popen(
-        [sys.executable, *words[:-2], str(tmp_path / "lib"), "/logs"],
+        [sys.executable, *words[:-2], str(tmp_path / "lib"), str(tmp_path)],
         env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         # Its input lasts until TensorBoard has ended.

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import struct
@@ -83,10 +84,13 @@ def ancestors(pid: int) -> Iterator[int]:
 class Screen:
     """kit top in a terminal."""
 
-    def __init__(self, site: Path, columns: int, *words: str) -> None:
+    def __init__(self, site: Path, columns: int, *words: str, typed: bool = False) -> None:
         env = {**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "50", "LINES": "10", "PYTHONPATH": str(Path.cwd())}
         self.columns = columns
-        self.terminal = Terminal(argv(site, *words), env, rows=24, columns=columns)
+        command = ["bash", "--norc", "--noprofile", "-i"] if typed else argv(site, *words)
+        self.terminal = Terminal(command, env, rows=24, columns=columns)
+        if typed:
+            self.terminal.type(f"{shlex.join(argv(site, *words))}\n")
 
     def resize(self, columns: int) -> None:
         fcntl.ioctl(self.terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -108,8 +112,8 @@ class Screen:
 def screen(site: Path) -> Iterator[Callable[..., Screen]]:
     made: list[Screen] = []
 
-    def make(columns: int, *words: str) -> Screen:
-        made.append(Screen(site, columns, *words))
+    def make(columns: int, *words: str, typed: bool = False) -> Screen:
+        made.append(Screen(site, columns, *words, typed=typed))
         return made[-1]
 
     yield make
@@ -186,15 +190,25 @@ def test_a_closed_window_is_no_bug(
 
 
 def test_suspended_and_continued(screen: Callable[..., Screen]) -> None:
-    shown = screen(80, "-H", "gpu1")
+    shown = screen(80, "-H", "gpu1", typed=True)
     shown.until(has("gpu1", "%"))
     shown.terminal.type("\x1a")
-    shown.terminal.read_until(lambda text: NORMAL in text, patience_s=60)
-    os.waitpid(shown.terminal.pid, os.WUNTRACED)
-    os.kill(shown.terminal.pid, signal.SIGCONT)
+    shown.terminal.read_until(lambda text: "Stopped" in text.partition(NORMAL)[2], patience_s=60)
+    shown.terminal.type("fg\n")
     shown.terminal.read_until(lambda text: text.count(ALTERNATE) == 2, patience_s=60)
     shown.terminal.type("q")
     shown.terminal.read_until(lambda text: text.count(NORMAL) == 2, patience_s=60)
+    shown.terminal.type("exit\n")
+    assert shown.terminal.code() == 0
+
+
+def test_ctrl_z_where_no_shell_could_continue_it(screen: Callable[..., Screen]) -> None:
+    """As in `ssh -t HOST kit top`: the terminal would hang."""
+    shown = screen(80, "-H", "gpu1")
+    shown.until(has("gpu1", "%"))
+    shown.terminal.type("\x1a")
+    shown.terminal.read_until(lambda text: text.count(ALTERNATE) == 2, patience_s=60)
+    shown.terminal.type("q")
     assert shown.terminal.code() == 0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 
 def cells(text: str) -> int:
     """Return how many cells of a terminal a text takes."""
@@ -11,6 +9,9 @@ def cells(text: str) -> int:
 
 
 def _width(char: str) -> int:
+    # Few texts need the tables of Unicode.
+    import unicodedata  # noqa: PLC0415
+
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1

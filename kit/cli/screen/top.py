@@ -17,6 +17,7 @@ from rich.text import Text
 from kit.cli.screen.keys import Keys
 from kit.model.values import replace
 from kit.plan.watch.state import Choice, pressed
+from kit.remote.machine.interrupts import suspend
 
 if TYPE_CHECKING:
     from kit.cli.screen.terminal import Terminal
@@ -59,7 +60,7 @@ def show(terminal: Terminal, draw: Draw) -> None:
             if suspended:
                 suspended.clear()
                 # Ctrl-Z: the shell gets its screen, and `fg` continues this.
-                os.kill(os.getpid(), signal.SIGSTOP)
+                suspend()
 
 
 def _until_suspended(console: Console, descriptor: int, draw: Draw, choice: Choice, suspended: list[int]) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from kit.cli.screen.cells import beginning, cells
 from kit.model.text import fold, one_line
 
 # A column that a narrow terminal may cut keeps this much.
@@ -24,18 +25,18 @@ def table(
 ) -> str:
     """Return columns as wide as their widest cell, two spaces apart, with numbers to the right.
 
-    The `flexible` columns are cut, in this order, until the table is at most `width` wide. They keep `least` letters,
+    The `flexible` columns are cut, in this order, until the table is at most `width` wide. They keep `least` cells,
     or what `keeps` says. Name them by their heading or, without a header, by their position: -1 is the last. Do not
     name columns of figures, because half a number is a wrong one. If that is not enough, the columns of `drop` are left
     out, the least important one first. Do not name the column of the host or the state there.
     """
     body = [list(row) for row in rows]
-    cells = [[str(cell) for cell in row] for row in ([header] if header else [])]
-    cells += [[one_line(str(cell)) for cell in row] for row in body]
-    if not cells:
+    texts = [[str(cell) for cell in row] for row in ([header] if header else [])]
+    texts += [[one_line(str(cell)) for cell in row] for row in body]
+    if not texts:
         return ""
-    right = [bool(body) and all(isinstance(row[i], int) for row in body) for i in range(len(cells[0]))]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    right = [bool(body) and all(isinstance(row[i], int) for row in body) for i in range(len(texts[0]))]
+    widths = [max(cells(row[i]) for row in texts) for i in range(len(texts[0]))]
     shown = list(range(len(widths)))
     if width is not None:
         places = [name if isinstance(name, int) else _place(header, name) for name in flexible]
@@ -47,12 +48,8 @@ def table(
         dropped = [at for at in (_place(header, name) for name in drop) if at is not None]
         shown = _fit(widths, kept, dropped, width - len(indent))
     lines = (
-        indent
-        + "  ".join(
-            cut(row[i], widths[i]).rjust(widths[i]) if right[i] else cut(row[i], widths[i]).ljust(widths[i])
-            for i in shown
-        ).rstrip()
-        for row in cells
+        indent + "  ".join(_padded(cut(row[i], widths[i]), widths[i], right=right[i]) for i in shown).rstrip()
+        for row in texts
     )
     return "\n".join(lines if width is None else (cut(line, width) for line in lines))
 
@@ -103,5 +100,10 @@ def fitted(
 
 
 def cut(text: str, room: int) -> str:
-    """Return the text, or its beginning and … if it is longer than `room`."""
-    return text if len(text) <= room else text[: room - 1] + "…"
+    """Return the text, or its beginning and … if it takes more than `room` cells of a terminal."""
+    return text if cells(text) <= room else beginning(text, room - 1) + "…"
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    spaces = " " * (width - cells(text))
+    return spaces + text if right else text + spaces

@@ -11,7 +11,7 @@ from kit.cli.screen.terminal import Style
 from kit.cli.text.top_cells import Line, Piece, cropped, fit
 from kit.model.text import one_line
 from kit.plan.watch.rows import HEAT, GpuRow, Tables
-from kit.plan.watch.spark import MISSING, amount, of, pair, share, sparkline
+from kit.plan.watch.spark import MISSING, PAIR, amount, core_time, of, pair, share, sparkline
 from kit.plan.watch.state import Choice
 
 # From these widths on, tables have more columns, and longer sparklines.
@@ -60,7 +60,7 @@ def _hosts(width: int, *, ascii_only: bool) -> list[Column]:
         Column("LOAD", 5, lambda row: _plain(MISSING if row.load is None else f"{row.load:.1f}"), least=WIDE),
         Column("STEAL", 5, lambda row: _share(row.steal, high=5.0), least=WIDE),
         Column("IOWAIT", 6, lambda row: _share(row.iowait, high=20.0), least=WIDE),
-        Column("MEM", 9, lambda row: _plain(of(row.mem_used, row.mem_total)), least=NARROW),
+        Column("MEM", PAIR, lambda row: _plain(of(row.mem_used, row.mem_total)), least=NARROW),
         Column("MEM%", 4, lambda row: _share(row.mem, high=_HIGH), key="MEM"),
         Column("DISK", 4, lambda row: _share(row.disk, high=_HIGH), least=NARROW, key="DISK"),
         Column("BUSY", 4, lambda row: _share(row.busy, high=_HIGH), least=WIDE),
@@ -80,11 +80,11 @@ def _gpus(width: int, *, ascii_only: bool) -> list[Column]:
         Column("NAME", 24, lambda row: _plain(one_line(row.gpu.name)), right=False, least=WIDE),
         Column("USE", 4, lambda row: _share(row.gpu.use), key="USE"),
         Column("", long, lambda row: _spark(row.uses, long, ascii_only=ascii_only), least=NARROW),
-        Column("MEM", 9, lambda row: _plain(of(row.gpu.mem_used, row.gpu.mem_total))),
+        Column("MEM", PAIR, lambda row: _plain(of(row.gpu.mem_used, row.gpu.mem_total))),
         Column("MEM%", 4, lambda row: _share(row.mem), least=WIDE, key="MEM"),
         Column("TEMP", 5, _temperature, key="TEMP"),
-        Column("POWER", 9, lambda row: _plain(pair(row.gpu.power, row.gpu.power_limit, "W")), key="POWER"),
-        Column("CLOCK MHz", 9, lambda row: _plain(pair(row.gpu.sm_clock, row.gpu.sm_clock_max)), least=NARROW),
+        Column("POWER", PAIR, lambda row: _plain(pair(row.gpu.power, row.gpu.power_limit, "W")), key="POWER"),
+        Column("CLOCK MHz", PAIR, lambda row: _plain(pair(row.gpu.sm_clock, row.gpu.sm_clock_max)), least=NARROW),
         Column("HELD BY", 0, _held, right=False),
     ]
 
@@ -112,7 +112,7 @@ def _ranks(width: int, *, several: bool) -> list[Column]:
         Column("PID", 7, lambda row: (str(row.reading.pid), None), least=narrow),
         Column("CPU%", 5, lambda row: (f"{row.reading.cpu:.0f}", None), key="CPU"),
         Column("MEM", 5, lambda row: (amount(row.reading.rss), None), least=narrow, key="MEM"),
-        Column("TIME", 7, lambda row: (f"{row.reading.cpu_s:.0f}s", None), least=WIDE, key="TIME"),
+        Column("TIME", 7, lambda row: (core_time(row.reading.cpu_s), None), least=WIDE, key="TIME"),
         Column("THR", 4, lambda row: (str(row.reading.threads), None), least=WIDE),
         Column("CORES", 9, lambda row: _plain(one_line(row.reading.allowed or MISSING)), least=WIDE),
         Column("S", 1, lambda row: (one_line(row.reading.state), "yellow" if row.reading.state == "D" else None)),

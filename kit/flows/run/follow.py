@@ -40,7 +40,8 @@ class Manner(Struct, frozen=True, kw_only=True):
     """How to follow a run.
 
     `tagged` lines start with their rank. `rank` selects one rank. `since` (seconds since 1970) skips older lines.
-    `follow` waits for more output. `operator`: Ctrl-C ends the run, not only the output.
+    `follow` waits for more output. `operator`: Ctrl-C ends the run, not only the output. `needed`: the run also ends
+    without kit, as its policy says.
     """
 
     tagged: bool = False
@@ -48,6 +49,7 @@ class Manner(Struct, frozen=True, kw_only=True):
     since: float = 0.0
     follow: bool = True
     operator: bool = False
+    needed: bool = False
     by: str = ""
 
 
@@ -101,7 +103,7 @@ class Follower(Struct):
         Return the ending, or None. Raises UnreachableError or NotReadyError if the head is lost.
         """
         self._base = offset
-        with Interrupts(self.before) as interrupts:
+        with Interrupts(self.before, suspends=self.manner.needed) as interrupts:
             try:
                 while not self._stream(interrupts):
                     self._again(interrupts)
@@ -141,6 +143,7 @@ class Follower(Struct):
             # The supervisor ends a run whose operator is lost.
             self.door.keep_showing(BEAT_S)
         while not self._enough(interrupts):
+            self._suspend(interrupts)
             data = self.door.read(1.0, also=interrupts.fd)
             if data is None:
                 return self._over()
@@ -162,6 +165,13 @@ class Follower(Struct):
             self._stop(times)
         waited = time.monotonic() - self._stop_sent if self._stop_sent is not None else 0.0
         return times > PATIENCE or waited > STOP_S
+
+    def _suspend(self, interrupts: Interrupts) -> None:
+        """After Ctrl-Z, warn and stop kit until the person continues it. The head sees only that nobody is there."""
+        if interrupts.suspended:
+            text = f"run {self.run_id} ends if kit is suspended for a minute"
+            self.reporter.report(Warned(text=text, hint="go on with it: fg, or bg"))
+            interrupts.suspend()
 
     def _over(self) -> bool:
         errors, code = self.door.over()
@@ -199,6 +209,7 @@ class Follower(Struct):
         self.reporter.report(_waits(error) if isinstance(error, EngineDownError) else Warned(text=warning))
         end = time.monotonic() + AGAIN_S
         while time.monotonic() < end and not interrupts.count:
+            self._suspend(interrupts)
             door = self.door.another()
             try:
                 door.open(patient=False)
@@ -330,5 +341,5 @@ def _waits(error: EngineDownError) -> Warned:
 
 def _pause(seconds: float, interrupts: Interrupts) -> None:
     end = time.monotonic() + seconds
-    while not interrupts.count and (left := end - time.monotonic()) > 0:
+    while not (interrupts.count or interrupts.suspended) and (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 0.5))

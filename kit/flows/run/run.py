@@ -69,7 +69,8 @@ def _begun(context: Context, ready: Ready) -> tuple[LaunchPlan, Follower, Mappin
     for left in reversed(range(TRIES)):
         try:
             plan, start_request = _planned(context, ready)
-            manner = Manner(tagged=request.tag_output, operator=True, by=ready.by)
+            needed = plan.policy.operator == "stop"
+            manner = Manner(tagged=request.tag_output, operator=True, needed=needed, by=ready.by)
             follower = Follower(plan.run_id, door, context.reporter, manner)
             before = _started(context, plan, door, start_request, again=left > 0)
             if before is None:

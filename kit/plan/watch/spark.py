@@ -7,6 +7,8 @@ from collections.abc import Sequence
 MISSING = "N/A"
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 _UNITS = ("", "k", "M", "G", "T", "P")
+# The letters of a cell with two figures, such as 1755/1980.
+PAIR = 9
 
 
 def sparkline(values: Sequence[float | None], width: int, *, top: float = 100.0, ascii_only: bool = False) -> str:
@@ -40,20 +42,34 @@ def amount(value: float | None) -> str:
 
 
 def of(used: float | None, total: float | None) -> str:
-    """Return `120/512G`: both in the unit of the total."""
+    """Return `120/512G`: both in the unit of the total, in at most PAIR letters."""
     if used is None or not total:
         return MISSING
     # Up to four digits: the unit of 1082 GB is G.
     unit = next((index for index in range(len(_UNITS)) if total < 9999.5 * 1000**index), len(_UNITS) - 1)
-    return f"{used / 1000**unit:.0f}/{total / 1000**unit:.0f}{_UNITS[unit]}"
+    text = f"{used / 1000**unit:.0f}/{total / 1000**unit:.0f}{_UNITS[unit]}"
+    if len(text) <= PAIR or unit + 1 == len(_UNITS):
+        return text
+    thousands = [part / 1000 ** (unit + 1) for part in (used, total)]
+    left, right = (f"{part:.1f}" if part < 9.95 else f"{part:.0f}" for part in thousands)
+    return f"{left}/{right}{_UNITS[unit + 1]}"
 
 
 def pair(value: float | None, limit: float | None, unit: str = "") -> str:
-    """Return `694/700W`, with N/A for a missing one of the two."""
+    """Return `694/700W`, with N/A for a missing one of the two. Two numbers of four digits leave no room for the unit.
+
+    So no figure is cut in PAIR letters.
+    """
     if value is None and limit is None:
         return MISSING
     left, right = (MISSING if one is None else f"{one:.0f}" for one in (value, limit))
-    return f"{left}/{right}{unit if limit is not None else ''}"
+    text = f"{left}/{right}"
+    return f"{text}{unit}" if limit is not None and len(text) + len(unit) <= PAIR else text
+
+
+def core_time(seconds: float) -> str:
+    """Return a time of cores in at most 7 letters: `1894s`, and `343h` for what has more digits."""
+    return f"{seconds:.0f}s" if seconds < 999_999.5 else f"{seconds / 3600:.0f}h"
 
 
 def share(value: float | None) -> str:

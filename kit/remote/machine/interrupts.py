@@ -13,12 +13,15 @@ class Interrupts:
 
     A closed terminal counts only as the first. `before` is how many came before this context.
     An ignored signal stays ignored (nohup). Only the main thread gets signals, so other threads count none.
+    With `suspends`, Ctrl-Z only sets `suspended`, so that kit can say something before it calls `suspend`.
     """
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __init__(self, before: int = 0) -> None:
+    def __init__(self, before: int = 0, *, suspends: bool = False) -> None:
         self.count = 0
+        self.suspended = False
+        self._suspends = suspends
         self._earlier = before
         self.fd, self._write = os.pipe()
         self._before: dict[signal.Signals, object] = {}
@@ -27,7 +30,7 @@ class Interrupts:
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
         if threading.current_thread() is threading.main_thread():
-            for number in self.NUMBERS:
+            for number in (*self.NUMBERS, *((signal.SIGTSTP,) if self._suspends else ())):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._note)
         return self
@@ -47,12 +50,31 @@ class Interrupts:
         except BlockingIOError:
             return
 
+    def suspend(self) -> None:
+        """Stop this process after Ctrl-Z, and return when it goes on."""
+        self.suspended = False
+        suspend()
+
     def _note(self, number: int, _frame: FrameType | None) -> None:
         # Of a closed window or a reader that is gone, which may have ended by the same Ctrl-C: kit.cli.screen.terminal.
         if number == signal.SIGHUP and self._earlier + self.count:
             return
-        self.count += 1
+        if number == signal.SIGTSTP:
+            self.suspended = True
+        else:
+            self.count += 1
         try:
             os.write(self._write, b"!")
         except BlockingIOError:
             return
+
+
+def suspend() -> None:
+    """Stop this process as Ctrl-Z does, and return when it goes on.
+
+    The kernel does not stop it where no shell could continue it, as in `ssh -t HOST kit top`. SIGSTOP would.
+    """
+    before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    # It reaches this thread before the call returns.
+    signal.raise_signal(signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, before)

@@ -12,6 +12,8 @@ from kit.remote.scripts import in_node
 
 # The guard's exit code where the image has no TensorBoard, as a shell has for a missing command.
 MISSING = 127
+# The guard's line if the folder of the logs is missing, or no folder.
+NO_FOLDER = "kit: no such folder"
 _AT = re.compile(r"TensorBoard \S+ at http://\S+?:([0-9]{1,5})/")
 
 

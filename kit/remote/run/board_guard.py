@@ -1,7 +1,7 @@
 """Runs TensorBoard in a node as the user of the ranks, until standard input ends.
 
 Arguments: the image's folder of kit's packages, and the folder of TensorBoard's logs. TensorBoard listens on the
-loopback only, on a free port, which it prints.
+loopback only, on a free port, which it prints. It waits for a folder that is missing, so this prints NO_FOLDER then.
 """
 
 import os
@@ -11,6 +11,7 @@ import sys
 import threading
 
 MISSING = 127
+NO_FOLDER = "kit: no such folder"
 # Between SIGTERM and SIGKILL.
 GRACE_S = 3.0
 
@@ -40,6 +41,8 @@ def end_with_input(child: "subprocess.Popen[bytes]") -> None:
 
 def main(lib: str, logdir: str) -> int:
     become_user(lib)
+    if not os.path.isdir(logdir):  # noqa: PTH112  (Path.is_dir fails where the user may not look)
+        os.write(1, f"{NO_FOLDER}\n".encode())
     words = ["tensorboard", "--logdir", logdir, "--host", "127.0.0.1", "--port", "0"]
     try:
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True)

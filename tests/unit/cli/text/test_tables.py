@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from kit.cli.main import main
+from kit.cli.screen.cells import cells
 from kit.cli.screen.plain import Quiet
 from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
 from kit.cli.text import bench, bench_summary, lab, lock, plan, predict, tune
+from kit.cli.text.table import table
 from kit.flows.bench.listing import SessionRow
 from kit.flows.bench.measure import BenchPlan
 from kit.flows.predict import PredictRequest
@@ -152,3 +154,15 @@ def test_a_pipe_gets_whole_cells(capsys: pytest.CaptureFixture[str], monkeypatch
         main(["predict", "--model", "resnet50", "--gpus", "8", "--step-ms", "290", "--link", "8gbit"], environ={}) == 0
     )
     assert "…" not in capsys.readouterr().out
+
+
+def test_wide_characters_take_two_cells() -> None:
+    rows = [("python 训练.py", 3), ("python train.py", 12)]
+    assert table(rows, ("COMMAND", "NP")).splitlines() == [
+        "COMMAND          NP",
+        "python 训练.py    3",
+        "python train.py  12",
+    ]
+    narrow = table([("python 训练脚本与验证脚本.py", 3)], ("COMMAND", "NP"), width=22, flexible=("COMMAND",))
+    assert narrow.splitlines()[1] == "python 训练脚本与…   3"
+    assert max(cells(line) for line in narrow.splitlines()) <= 22

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,6 +22,7 @@ from kit.flows.run import follow
 from kit.flows.run.follow import Follower, Manner
 from kit.model.host import Login
 from kit.plan.run.logevents import FIRST_RANK, hang_report, roles_of
+from kit.remote.machine import interrupts
 from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from tests.fakes import launcher
@@ -581,6 +583,52 @@ def test_a_node_that_is_silent_is_reported(make_head: MakeHead, monkeypatch: pyt
     assert [warning.text for warning in remembered(follower).warnings] == [
         "gpu2 does not answer any more: kit ends the run"
     ]
+
+
+def test_ctrl_z_warns_that_the_run_needs_kit(
+    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stops: list[str] = []
+    monkeypatch.setattr(interrupts, "suspend", lambda: stops.append("stopped"))
+    gate = tmp_path / "gate"
+    manner = Manner(operator=True, needed=True)
+    follower = following(*ranks(1, f"while [ ! -e {gate} ]; do sleep 0.02; done"), manner=manner)
+
+    def press() -> None:
+        until(lambda: callable(signal.getsignal(signal.SIGTSTP)))
+        os.kill(os.getpid(), signal.SIGTSTP)
+        until(lambda: bool(stops))
+        gate.touch()
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    assert to_its_end(follower)["exit_code"] == 0
+    thread.join()
+    (warning,) = remembered(follower).warnings
+    assert warning.text == f"run {head.ids[0]} ends if kit is suspended for a minute"
+    assert (heard, follower.interrupted, stops) == ([signal.SIGTSTP], 0, ["stopped"])
+
+
+def test_ctrl_z_stops_kit_at_once_where_the_run_goes_on() -> None:
+    with Interrupts():
+        assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+
+
+_SUSPENDS = "from kit.remote.machine.interrupts import suspend; suspend(); print('on')"
+
+
+def test_suspend_stops_and_continues() -> None:
+    argv = [sys.executable, "-c", _SUSPENDS]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, process_group=0) as process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate()[0] == b"on\n"
+
+
+def test_suspend_goes_on_where_no_shell_could_continue_it() -> None:
+    argv = [sys.executable, "-c", _SUSPENDS]
+    assert subprocess.run(argv, capture_output=True, start_new_session=True, timeout=60, check=True).stdout == b"on\n"
 
 
 def test_interrupts_leave_what_is_ignored_alone() -> None:
