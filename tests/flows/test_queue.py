@@ -480,7 +480,7 @@ def test_what_cannot_wait_is_refused_in_a_run_that_is_repeated(line: Line) -> No
     """The options of the earlier run count, although the command line has none of them."""
     crowd = line.cluster.run("true", np=9, oversubscribe=True).plan.run_id
     assert [run.id for run in line.listing().runs] == [crowd]
-    with pytest.raises(InputError, match="^--oversubscribe does not go with --queue") as caught:
+    with pytest.raises(InputError, match=r"^--oversubscribe does not go with --queue") as caught:
         line.join(again=crowd)
     assert caught.value.hint == f"run {crowd} has it; remove --queue"
     assert look(line.cluster.context()).runs == ()
