@@ -181,6 +181,41 @@ def test_a_dry_run_asks_no_engine() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wish", "text"),
+    [
+        ({"command": ("cat", "caf\udce9")}, "a word of the command is not UTF-8: caf\\udce9"),
+        ({"command": ("ls",), "env": (("A", "caf\udce9"),)}, "the value of A is not UTF-8: caf\\udce9"),
+        (
+            {"command": ("ls", "x" * 130_000)},
+            "the command is too long: it has 130003 bytes, and a run can have at most 124 KiB",
+        ),
+        ({"command": ("ls",), "env": (("KIT_OUTPUT_DIR", "/data/out"),)}, "-x KIT_OUTPUT_DIR: kit sets this variable"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_words_that_the_engine_or_mpirun_would_spoil_are_refused(
+    wish: dict[str, Any], text: str, *, dry_run: bool
+) -> None:
+    engine = FakeEngine()
+    with pytest.raises(InputError) as caught:
+        local(ClusterSpec(), RunRequest(dry_run=dry_run, **wish), engine)
+    assert caught.value.message == text
+    assert engine.ran == []
+
+
+def test_checkpoints_can_have_another_folder() -> None:
+    engine = FakeEngine()
+    local(ClusterSpec(), RunRequest(env=(("KIT_CHECKPOINT_DIR", "/data"),)), engine)
+    assert engine.ran[0].env["KIT_CHECKPOINT_DIR"] == "/data"
+
+
+def test_a_colon_does_not_end_the_command() -> None:
+    engine = FakeEngine(is_here=False)
+    local(ClusterSpec(), RunRequest(command=("echo", ":")), engine)
+    assert engine.ran[0].argv[-3:] == ("sh", "-c", "exec echo :")
+
+
+@pytest.mark.parametrize(
     ("builder", "hint"), [("local", "run: kit image build"), ("head", "run: kit image build --builder local")]
 )
 def test_no_image_says_how_to_get_it(builder: Literal["local", "head"], hint: str) -> None:

@@ -476,6 +476,16 @@ def test_what_cannot_wait_is_refused_by_name(line: Line, options: dict[str, Any]
     assert not (line.cluster.head.folder / "dialled").exists()
 
 
+def test_what_cannot_wait_is_refused_in_a_run_that_is_repeated(line: Line) -> None:
+    """The options of the earlier run count, although the command line has none of them."""
+    crowd = line.cluster.run("true", np=9, oversubscribe=True).plan.run_id
+    assert [run.id for run in line.listing().runs] == [crowd]
+    with pytest.raises(InputError, match=r"^--oversubscribe does not go with --queue") as caught:
+        line.join(again=crowd)
+    assert caught.value.hint == f"run {crowd} has it; remove --queue"
+    assert look(line.cluster.context()).runs == ()
+
+
 def test_gpus_for_ranks_need_a_slot_for_each_gpu(line: Line) -> None:
     record = json.loads(line.cluster.head.record.read_text())
     for node in record["nodes"]:

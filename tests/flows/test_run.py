@@ -96,10 +96,19 @@ def test_a_run_that_fails(cluster: Cluster) -> None:
         ({"command": ("cat", "caf\udce9")}, "a word of the command is not UTF-8: caf\\udce9"),
         ({"command": ("ls",), "workdir": "caf\udce9"}, "--workdir is not UTF-8: caf\\udce9"),
         ({"command": ("ls",), "env": (("caf\udce9", "1"),)}, "the name of a variable is not UTF-8: caf\\udce9"),
+        (
+            {"command": ("cat", *["0123456789"] * 11_550)},
+            "the command is too long: it has 127053 bytes, and a run can have at most 124 KiB",
+        ),
+        ({"command": ("ls",), "env": (("KIT_RUN", "mine"),)}, "-x KIT_RUN: kit sets this variable"),
+        (
+            {"command": ("ls",), "env": (("KIT_CHECKPOINT_DIR", "/mnt"),)},
+            "-x KIT_CHECKPOINT_DIR: kit sets this variable",
+        ),
     ],
 )
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_words_that_are_not_utf_8_are_refused(
+def test_words_that_cannot_travel_are_refused(
     cluster: Cluster, more: dict[str, Any], text: str, *, dry_run: bool
 ) -> None:
     with pytest.raises(InputError) as caught:

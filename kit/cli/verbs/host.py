@@ -122,7 +122,7 @@ def ssh(session: Session) -> int:
     from kit.config.command import check_command
     from kit.flows.cluster.ssh import ssh
 
-    check_command(session.args.command, verb=f"kit ssh {session.args.host}")
+    check_command(session.args.command, verb=f"kit ssh {session.args.host}", in_shell=True)
     context = session.context()
     session.close()
     command = session.args.command

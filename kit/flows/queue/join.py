@@ -36,6 +36,8 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
     detached = replace(request, detach=True, stdin=None, policy=replace(request.policy, operator=None))
     ready = make_ready(context, detached, door=door, waits=True)
     try:
+        if request.again:
+            entry.check(ready.request, repeated=True)
         check_head(ready.door)
         share = gpus.per_rank(ready.request, context.spec)
         entry.check_nodes(ready.nodes, share)

@@ -22,8 +22,8 @@ from kit.model.spec import ClusterSpec
 from kit.model.values import replace
 from kit.plan.cluster import fence
 from kit.plan.cluster.data import local_folders
+from kit.plan.run import encoding, local_gpus
 from kit.plan.run import gpus as device_rules
-from kit.plan.run import local_gpus
 from kit.plan.run.local import local_container
 from kit.remote.run.door import new_run_id
 
@@ -66,6 +66,7 @@ def local(
     start = time.monotonic()
     image = tag_of(spec)
     env, forward = variables(request.env)
+    encoding.check_local(request, request.command or spec.job, env)
     runs = folder.resolve() / ".kit" / "runs"
     source = spec.code_source
     run_name = new_run_id()

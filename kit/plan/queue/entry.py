@@ -18,8 +18,11 @@ from kit.model.values import asdict
 INDEX, SIZE, ARRAY = "KIT_ARRAY_INDEX", "KIT_ARRAY_SIZE", "KIT_ARRAY_ID"
 
 
-def check(request: RunRequest) -> None:
-    """Raise InputError for options that make no sense for a run that waits in line."""
+def check(request: RunRequest, *, repeated: bool = False) -> None:
+    """Raise InputError for options that make no sense for a run that waits in line.
+
+    `repeated`: the request has the options of the run that --again repeats, too.
+    """
     others = {
         "-it": (request.terminal, "a run that waits has no terminal"),
         "--wait": (request.wait, "a run in line waits by itself"),
@@ -31,7 +34,8 @@ def check(request: RunRequest) -> None:
     }
     for name, (used, why) in others.items():
         if used:
-            raise InputError(f"{name} does not go with --queue: {why}", hint=f"remove {name}, or --queue")
+            hint = f"run {request.again} has it; remove --queue" if repeated else f"remove {name}, or --queue"
+            raise InputError(f"{name} does not go with --queue: {why}", hint=hint)
 
 
 def check_nodes(nodes: Sequence[Node], share: int) -> None:

@@ -1,20 +1,58 @@
-"""What a run's record must have: text. Bytes that are not UTF-8 are no text, and JSON cannot carry them."""
+"""What the words of a run must be: text, not too long, and no variables of kit.
+
+Bytes that are not UTF-8 are no text, and JSON cannot carry them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kit.errors import InputError
 from kit.model.launch import RunRequest
+from kit.plan.run import mpi
+
+# Open MPI gives each rank all words in one variable, OMPI_ARGV. The kernel starts no program with a variable of 128 KiB
+# or more. The rest is for the names of the programs around the rank.
+_MOST_BYTES = (128 << 10) - (4 << 10)
 
 
 def check(request: RunRequest, command: Sequence[str]) -> None:
-    """Raise InputError for words that the record of the run shows, and that are not UTF-8."""
+    """Raise InputError for words of a run that are not UTF-8 or too long, and for -x of a variable that kit sets."""
+    _check_words(request, command)
+    for name, _ in request.env:
+        if name == mpi.CHECKPOINTS:
+            raise InputError(f"-x {name}: kit sets this variable", hint="write: --checkpoint-dir DIR")
+        _check_name(name)
+
+
+def check_local(request: RunRequest, command: Sequence[str], env: Mapping[str, str]) -> None:
+    """Do what `check` does, for `kit local`. `env` are the variables that this machine's engine takes as JSON."""
+    _check_words(request, command)
+    for name, _ in request.env:
+        # There is no --checkpoint-dir.
+        if name != mpi.CHECKPOINTS:
+            _check_name(name)
+    for name, value in env.items():
+        _check(f"the value of {name}", value, f"leave out -x {name}, or set the variable in a script of the run's code")
+
+
+def _check_words(request: RunRequest, command: Sequence[str]) -> None:
+    size = len(" ".join(command).encode("utf-8", "replace"))
+    if size > _MOST_BYTES:
+        raise InputError(
+            f"the command is too long: it has {size} bytes, and a run can have at most {_MOST_BYTES >> 10} KiB",
+            hint="write its words to a file of the run's code, and let the program read that",
+        )
     for word in command:
         _check("a word of the command", word, "rename the file; or write the word in a script of the run's code")
     _check("--workdir", request.workdir, "rename the folder")
     for name, _ in request.env:
         _check("the name of a variable", name, "use another name; a value may have any bytes")
+
+
+def _check_name(name: str) -> None:
+    if name in mpi.OWN:
+        raise InputError(f"-x {name}: kit sets this variable", hint=f"remove -x {name}")
 
 
 def shown(value: object) -> object:

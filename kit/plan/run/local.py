@@ -69,7 +69,7 @@ def local_container(
         argv += ["-x", name]
     return LocalContainer(
         image=image,
-        argv=(*argv, *spec.mpi.args, *mpi.RELAY, *command),
+        argv=(*argv, *spec.mpi.args, *mpi.RELAY, *mpi.words_of(command)),
         env={**fence.local_environment(spec), "MASTER_ADDR": "127.0.0.1", **spec.env, **ours, **env},
         volumes=(*(_absolute(volume, folder) for volume in spec.volumes), *mounts),
         shm_size=spec.shm_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -24,13 +25,16 @@ AGENT_VARIABLE = "KIT_AGENT"
 RUN_VARIABLE = "KIT_RUN"
 # The head sets these: the number of the attempt, from 1, and the folders for what the ranks make. kit-rank makes the
 # folders on each node.
-SUPERVISORS = ("KIT_ATTEMPT", "KIT_OUTPUT_DIR", "KIT_CHECKPOINT_DIR")
+CHECKPOINTS = "KIT_CHECKPOINT_DIR"
+SUPERVISORS = ("KIT_ATTEMPT", "KIT_OUTPUT_DIR", CHECKPOINTS)
 # The supervisor sets these: where the ranks meet, on the host of rank 0 (images/lib/kitrun/rendezvous.py). From them,
 # kit-rank sets RANK and the other variables of a rank.
 MEETING = ("KIT_PLACES", "MASTER_ADDR", "MASTER_PORT")
 # The working folder of the ranks, if the run has code. kit-code seeds it before mpirun's daemon starts on a node.
 WORK_VARIABLE = "KIT_WORKDIR"
 SEED = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-code")
+# A user cannot set these for all ranks. A deploy sets the last one, by which a rank names its host.
+OWN = (RUN_VARIABLE, *SUPERVISORS, WORK_VARIABLE, "KIT_NODE")
 # The GPUs that the run holds on nodes where it does not hold all: nvidia-smi's numbers, which kit-rank shows to the
 # ranks. The slots themselves on nodes where kit knows of no GPU.
 SLOTS_VARIABLE = "KIT_HELD_SLOTS"
@@ -89,6 +93,11 @@ def listening_ports(args: Sequence[str]) -> tuple[tuple[str, range], ...]:
         if _whole(low):
             made.append(("the daemons of mpirun", range(_whole(low), min(_whole(high) or _whole(low), LAST_PORT) + 1)))
     return tuple(made)
+
+
+def words_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the command as mpirun takes it: a word `:` would end it, and begin another program."""
+    return ("sh", "-c", f"exec {shlex.join(command)}") if ":" in command else tuple(command)
 
 
 def _whole(word: str) -> int:
@@ -172,7 +181,9 @@ def launch_plan(
     for name in (*variables, *(f for f in (*supervisors, *forward) if f not in variables)):
         argv += ["-x", name]
     argv += [] if elastic else spec.mpi.args
-    argv += [*_wrapper(helpers, torchrun=torchrun), *(terminal.HOLD if in_terminal else command)]
+    # The words of an elastic run are for kit-elastic.
+    words = terminal.HOLD if in_terminal else tuple(command) if elastic else words_of(command)
+    argv += [*_wrapper(helpers, torchrun=torchrun), *words]
     return LaunchPlan(
         run_id=run_id,
         placement=placement,

@@ -204,6 +204,14 @@ def test_help_imports_only_what_it_needs() -> None:
     assert not {"dataclasses", "msgspec", "pathlib", "shlex", "kit.events"} & set(done.stderr.split())
 
 
+def test_a_dry_run_refuses_what_cannot_wait_in_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hosts").write_text("10.0.0.1 slots=2\n")
+    words = ["-C", str(tmp_path), "run", "--queue", "--dry-run"]
+    assert main([*words, "--", "true"]) == 0
+    assert main([*words, "--now", "--", "true"]) == 2
+    assert "--now does not go with --queue" in capsys.readouterr().err
+
+
 def test_a_dry_run_imports_nothing_that_connects(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("10.0.0.1 name=gpu1 slots=8\n")
     (tmp_path / "kit.yaml").write_text("name: lab\nnetwork: 10.0.0.0/16\n")

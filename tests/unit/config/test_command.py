@@ -32,10 +32,41 @@ def test_a_command_line_in_one_word_is_refused(word: str, write: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["hvd_check"], ["./a=b"], ["sh", "-c", "a && b"], ["echo", "a b"], ["python", "x;y"], [""], [" "]]
+    "words",
+    [
+        [],
+        ["hvd_check"],
+        ["./a=b"],
+        ["sh", "-c", "a && b"],
+        ["echo", "a b"],
+        ["python", "x;y"],
+        [" "],
+        ["env", "A=1", "ls"],
+        ["./a=b", "c"],
+        ["A=1"],
+    ],
 )
 def test_other_commands_are_taken_verbatim(words: list[str]) -> None:
     check_command(words, verb="kit run")
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ([""], "the name of the program is an empty word", "if it is a variable of your shell, set it"),
+        (["", "x"], "the name of the program is an empty word", "if it is a variable of your shell, set it"),
+        (["KEY=s3cret", "python", "x.py"], "KEY=… would be the name of a program", "kit run -- env KEY=…"),
+    ],
+)
+def test_a_command_without_a_program_is_refused(words: list[str], message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_command(words, verb="kit run")
+    assert message in caught.value.message
+    assert hint in str(caught.value.hint)
+
+
+def test_a_login_shell_sets_variables() -> None:
+    check_command(["A=1", "env"], verb="kit ssh gpu1", in_shell=True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
@@ -74,6 +75,18 @@ def test_the_hostfile_is_where_the_launcher_puts_it() -> None:
 
 def test_the_command_is_last_and_whole() -> None:
     assert plan().argv[-7:] == ("python3", "-IS", "/opt/kit/bin/kit-rank", "python3", "train.py", "--name", "a b")
+
+
+def test_a_colon_does_not_end_the_command() -> None:
+    """mpirun would start what follows the word as another program."""
+    command = ("echo", "a b", ":", "$HOME")
+    launch = plan(command=command)
+    *_, program, shell, flag, line = launch.argv
+    assert (program, shell, flag, ":" in launch.argv) == ("/opt/kit/bin/kit-rank", "sh", "-c", False)
+    assert launch.command == command
+    assert subprocess.run([shell, flag, line], stdout=subprocess.PIPE, check=True).stdout == b"a b : $HOME\n"
+    # An elastic run has no mpirun, and kit-elastic gets the words.
+    assert plan(command=command, elastic=True).argv[-4:] == command
 
 
 def test_variables_are_named_once_and_values_stay_off_the_line() -> None:
