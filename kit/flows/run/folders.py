@@ -61,7 +61,7 @@ def _not_in_hosts(context: Context, records: Sequence[StoredRun]) -> tuple[str, 
 
 
 def _stamp(context: Context, older_s: float) -> str:
-    """Return the time so many seconds ago, in the form of ids, by the clock of the head: kit runs prints ages by it."""
+    """Return the time `older_s` ago in the form of ids, by the clock of the head: kit runs prints ages by it."""
     with closing(context.connect(context.inventory.head)) as transport:
         now = far.clock(transport).there / 1e9
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(now - older_s))
