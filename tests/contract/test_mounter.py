@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,13 @@ rclone.Rclone.__init__.__kwdefaults__["program"] = {program!r}
 sys.exit((relay if sys.argv[1] == "order" else orders).main(sys.argv[1:]))
 """
 FILES = {"a": b"first" * 1000, "deep/b": os.urandom(3_000_000)}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder with a short path: that of rclone's socket in it has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="kit-mount-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
