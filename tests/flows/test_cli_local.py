@@ -209,6 +209,16 @@ def test_checkpoints_can_have_another_folder() -> None:
     assert engine.ran[0].env["KIT_CHECKPOINT_DIR"] == "/data"
 
 
+@pytest.mark.parametrize("content", ["", "x"])
+def test_input_that_no_rank_gets_is_named(content: str, tmp_path: Path) -> None:
+    reporter = Remembering()
+    (tmp_path / "in").write_text(content)
+    with (tmp_path / "in").open() as file:
+        local(ClusterSpec(), RunRequest(stdin=file.fileno()), FakeEngine(is_here=False), reporter=reporter)
+    warned = [event.text for event in reporter.events if isinstance(event, Warned)]
+    assert warned == (["ranks of kit local do not get your standard input"] if content else [])
+
+
 def test_a_colon_does_not_end_the_command() -> None:
     engine = FakeEngine(is_here=False)
     local(ClusterSpec(), RunRequest(command=("echo", ":")), engine)

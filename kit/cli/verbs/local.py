@@ -20,7 +20,7 @@ from kit.cli.verbs.options import (
     X,
 )
 from kit.cli.verbs.outcome import job_ended
-from kit.cli.verbs.run import gpus_per_rank, hint_at_flag
+from kit.cli.verbs.run import gpus_per_rank, hint_at_flag, piped_input
 from kit.cli.verbs.values import count, gpus
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def local(session: Session) -> int:
         dry_run=args.dry_run,
         code=args.code,
         workdir=args.workdir or "",
+        stdin=None if args.dry_run else piped_input(session),
         command=args.command,
     )
     result = local(session.spec(), session.folder, request, reporter=session.reporter)
@@ -84,7 +85,7 @@ VERBS = (
         ),
         notes="The container gets the image, volumes, env, shm_size and ulimits of kit.yaml, and this machine's GPUs. "
         "kit removes it when the command ends, or on Ctrl-C. With code, the ranks start in a copy of it, and what they "
-        "make stays in .kit/runs.",
+        "make stays in .kit/runs. They get no standard input.",
         examples=(
             "kit local --np 2",
             "kit local -- python train.py",

@@ -124,7 +124,7 @@ def _request(session: Session) -> RunRequest:
         again=args.again,
         given=_given(session) if args.again or args.retry_on or args.min_np else frozenset(),
         terminal=args.tty,
-        stdin=None if args.detach or args.dry_run or args.queue else _piped(session),
+        stdin=None if args.detach or args.dry_run or args.queue else piped_input(session),
         command=args.command,
     )
 
@@ -142,7 +142,8 @@ def hint_at_flag(session: Session, options: Iterable[Option]) -> None:
         session.reporter.report(Note(text=f"{text} (to hide this line, write -- before the program)"))
 
 
-def _piped(session: Session) -> int | None:
+def piped_input(session: Session) -> int | None:
+    """Return the descriptor of a pipe or file that is kit's standard input, or None."""
     from kit.remote.run.feed import piped
 
     return piped(session.terminal.inp)

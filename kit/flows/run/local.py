@@ -14,6 +14,7 @@ from kit.events import Note, Reporter, Warned
 from kit.flows.image.content import tag_of
 from kit.flows.run.code import Taken, check_folder, check_workdir
 from kit.flows.run.environment import variables
+from kit.flows.run.unread import without_input
 from kit.model.launch import RunRequest
 from kit.model.local import LocalContainer, LocalGpus
 from kit.model.observed import HostFacts
@@ -103,6 +104,7 @@ def local(
     with _ready(spec, image, engine) as ready:
         gpus = _gpus(wish, ready, reporter)
         data = _data(spec, ready, reporter)
+        without_input(request, reporter, ranks="ranks of kit local")
         plan, made = replace(container(run_folder, data), gpus=gpus), None
         # Without code, the engine may be unable to mount a folder for what the ranks make. Then they have none.
         if code or (ready.is_here and ":" not in str(run_folder)):

@@ -15,6 +15,7 @@ from kit.flows.run.answers import runs_of
 from kit.flows.run.attach import open_door
 from kit.flows.run.code import Code, Stored, Taken, check_workdir
 from kit.flows.run.planning import plan_launch, selected_hosts
+from kit.flows.run.unread import without_input
 from kit.model.answer import answer_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
@@ -87,8 +88,10 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
     except BaseException:
         door.close()
         raise
+    if request.launcher == elastic.LAUNCHER:
+        request = without_input(request, context.reporter, ranks="ranks of an elastic run")
     return Ready(
-        request=_without_input(context, request),
+        request=request,
         door=door,
         cluster=cluster,
         nodes=nodes,
@@ -97,21 +100,6 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
         exclusive=cluster.settings.get("cpus", context.spec.cpus) == EXCLUSIVE,
         cordoned=later,
     )
-
-
-def _without_input(context: Context, request: RunRequest) -> RunRequest:
-    """Return the request of an elastic run without standard input. Warn if that has data, which no rank gets.
-
-    An open pipe without data is normal, for example in CI.
-    """
-    if request.launcher != elastic.LAUNCHER or request.stdin is None:
-        return request
-    from kit.remote.run.feed import holds_data  # noqa: PLC0415  (only for an elastic run)
-
-    if holds_data(request.stdin):
-        hint = "read a file in the script; if the input is not for the run, add </dev/null"
-        context.reporter.report(Warned(text="ranks of an elastic run do not get your standard input", hint=hint))
-    return replace(request, stdin=None)
 
 
 def planned(context: Context, ready: Ready, *, run_id: str = "", others: RunRecord | None = None) -> LaunchPlan:
