@@ -8,6 +8,7 @@ pretended-gpus toolkit KIND [--restart] hook, runtime, swarm, cdi, base, snap, n
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from pretended.models import DRIVER, MODELS
 from pretended.state import FOLDER, State, dumped, load, save
 
 KERNEL_LOG = "/var/log/kern.log"
+LOCK = "/run/pretended-gpus.lock"
 FAULTS = ("ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
 _XID = re.compile(r"xid:([1-9][0-9]{0,2})")
 _XIDS = {
@@ -210,8 +212,23 @@ def boot() -> State:
     return state
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait for the other changes of these GPUs: each reads the state and writes it as a whole."""
+    with open(LOCK, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def run(argv: List[str]) -> None:
-    command, rest = argv[0], argv[1:]
+    if argv[0] == "show":
+        _print(load())
+        return
+    with alone():
+        _change(argv[0], argv[1:])
+
+
+def _change(command: str, rest: List[str]) -> None:
     if command == "boot":
         boot()
         return

@@ -6,7 +6,9 @@ import ast
 import errno
 import json
 import re
+import threading
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +375,26 @@ def test_each_gpu_is_near_the_cores_of_its_socket(model: str, total: int, cpus: 
 def test_gpus_without_nvlink_share_a_switch_in_pairs() -> None:
     links = topology(tables.topology(seen(lab_host("p100", 8), minors=tuple(range(8))), "0-1")).links
     assert (links["GPU0", "GPU1"], links["GPU0", "GPU2"], links["GPU0", "GPU4"]) == ("PIX", "PHB", "SYS")
+
+
+def test_two_faults_at_once_both_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "gpus.json")
+    states.save(lab_host(), path)
+    monkeypatch.setattr(gpus, "LOCK", str(tmp_path / "lock"))
+    monkeypatch.setattr(gpus, "load", partial(states.load, path))
+    monkeypatch.setattr(gpus, "save", partial(states.save, path=path))
+    monkeypatch.setattr(gpus, "lost", lambda: 0)
+    second = threading.Thread(target=gpus.run, args=(["fault", "1", "mig"],))
+    inject = gpus.fault
+
+    def begun(state: Any, number: int, kind: str) -> Any:
+        """Let the other fault come between this one's reading and writing, if it can."""
+        if kind == "throttle":
+            second.start()
+            second.join(0.2)
+        return inject(state, number, kind)
+
+    monkeypatch.setattr(gpus, "fault", begun)
+    gpus.run(["fault", "0", "throttle"])
+    second.join()
+    assert states.load(path).faults == ((0, frozenset({"throttle"})), (1, frozenset({"mig"})))
