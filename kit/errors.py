@@ -117,6 +117,10 @@ class EngineDownError(NotReadyError):
         super().__init__(message, hint=f"{start}; {why}", host=host)
 
 
+class NoNodeError(NotReadyError):
+    """The container of the head's node is down or missing, so no supervisor runs there."""
+
+
 class ImageError(KitError):
     exit_code = 6
 

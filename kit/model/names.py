@@ -13,6 +13,9 @@ BRING_BACK = (
     "run: kit deploy, which recreates containers and copies the image again where docker system prune removed them"
 )
 
+# After the supervisor of a run was killed: only its node can have been.
+RESTORE = "check the nodes with kit ps, then restore them: kit deploy"
+
 # Services: one head, and a node on every other host.
 HEAD, NODE = "mpihead", "mpinode"
 

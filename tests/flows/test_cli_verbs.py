@@ -613,7 +613,8 @@ def test_a_failed_job_is_reported_once_and_not_when_quiet(flows: Flows, capsys: 
     ("verb", "state", "code", "message"),
     [
         ("attach", "running", 0, "goes on; kit attach"), ("wait", "running", 130, "goes on; kit attach"),
-        ("attach", "lost", 5, "is lost: its supervisor"), ("wait", "lost", 5, "is lost: its supervisor"),
+        ("attach", "lost", 5, "was stopped or killed\n  → check the nodes with kit ps, then restore them: kit deploy"),
+        ("wait", "lost", 5, "is lost: its supervisor"),
         ("wait", "ended", 0, ""),
     ],
 )  # fmt: skip

@@ -504,6 +504,24 @@ def test_stop(cluster: Cluster) -> None:
     cluster.head.nothing_left()
 
 
+def test_a_supervisor_that_is_killed_while_it_stops_a_run(cluster: Cluster) -> None:
+    run_id = cluster.run(
+        "trap '' TERM; echo up; while :; do sleep 0.05; done", detach=True, policy=RunPolicy()
+    ).plan.run_id
+    until(lambda: b"up\n" in (cluster.head.runs / run_id / "log").read_bytes())
+
+    def work() -> None:
+        until((cluster.head.runs / run_id / "stop").exists)
+        os.kill(cluster.head.supervisor(), signal.SIGKILL)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(NotReadyError, match=f"^gpu1: run {run_id} is lost: its supervisor .* killed$") as caught:
+        stop(cluster.context(), run_id, grace_s=60.0)
+    thread.join()
+    assert caught.value.hint == "check the nodes with kit ps, then restore them: kit deploy"
+
+
 def test_stop_without_an_id_spares_the_run_of_somebody_else(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = detached(cluster, np=1).plan.run_id
     monkeypatch.setattr("kit.flows.run.ready.operator", lambda: "anna@laptop")

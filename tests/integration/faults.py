@@ -116,12 +116,15 @@ CELLS: dict[tuple[str, str], Cell] = {
         how="kit run finds it dead", code=5, sees=("gpu1", "kit deploy"), then="nothing starts"
     ),
     (HEAD_KILLED, MID_RUN): Cell(
-        how="docker kill on its host", code=5, sees=("gpu1", "kit deploy"), then="kit ends the ranks; the run is lost"
+        how="docker kill on its host",
+        code=5,
+        sees=("gpu1", "is lost", "kit deploy"),
+        then="kit ends the ranks; the run is lost",
     ),
     (HEAD_KILLED, STOP): Cell(
         how="ranks ignore TERM, kit stop --grace 60s, docker kill",
         code=5,
-        sees=("gpu1", "kit deploy"),
+        sees=("gpu1", "is lost", "kit deploy"),
         then="the nodes end their own ranks; the run is lost",
     ),
     (NODE_KILLED, UP): Cell(how="kit deploy finds it dead", code=0, then="started again"),

@@ -11,7 +11,7 @@ from kit.cli.verbs.options import CLUSTER, FAILED, JOB, RANK, RAW, RUN, SINCE, T
 from kit.cli.verbs.outcome import job_ended, show_run
 from kit.cli.verbs.values import span
 from kit.errors import ArrayMeant, Interrupted, NotReadyError
-from kit.model.names import LATEST
+from kit.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ def _show_array(session: Session, array: str, records: Sequence[RunRecord]) -> i
 def _word(session: Session) -> str | None:
     """Return the run's id, or the beginning of it, as you wrote it. None for the latest run."""
     word: str | None = session.args.run
-    return None if word == LATEST else word
+    return None if word == names.LATEST else word
 
 
 def _show_record(session: Session, record: RunRecord, *, still_running: int = 0) -> int:
@@ -144,7 +144,7 @@ def _show_record(session: Session, record: RunRecord, *, still_running: int = 0)
     session.remember([record.id])
     show_run(session, record)
     if record.state == "lost":
-        session.terminal.tell(text.story(record))
+        session.terminal.tell(f"{text.story(record)}\n  → {names.RESTORE}")
         return NotReadyError.exit_code
     if record.state != "running":
         return job_ended(session, record.exit_code, text.story(record))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kit.errors import AnswerError
+from kit.errors import AnswerError, NotReadyError
+from kit.model import names
 from kit.model.answer import answer_of, convert
 from kit.model.run import RunRecord
 from kit.plan.run.records import record_of
@@ -30,6 +31,12 @@ def runs_of(head: str, records: object) -> list[RunRecord]:
     with answer_of(head, "its list of runs"):
         listed = convert(records, list[dict[str, Any]])
     return [run_of(head, record, live=not record.get("lost")) for record in listed]
+
+
+def lost_run(head: str, run: str, also: str = "") -> NotReadyError:
+    """Return the error of a run whose supervisor was killed while kit waited for its end."""
+    text = f"run {run} is lost: its supervisor on the head was stopped or killed{also}"
+    return NotReadyError(text, hint=names.RESTORE, host=head)
 
 
 def outcome(head: str, record: object, ending: Mapping[str, Any] | None) -> RunRecord:

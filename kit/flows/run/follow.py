@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kit.errors import EngineDownError, KitError, LoginRefusedError, NotReadyError, UnreachableError
+from kit.errors import EngineDownError, KitError, LoginRefusedError, NoNodeError, NotReadyError, UnreachableError
 from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
 from kit.model import names
 from kit.model.answer import answer_of
@@ -106,7 +106,9 @@ class Follower(Struct):
         with Interrupts(self.before, suspends=self.manner.needed) as interrupts:
             try:
                 while not self._stream(interrupts):
-                    self._again(interrupts)
+                    if not self._again(interrupts):
+                        self.ending = {"lost": True}
+                        break
             finally:
                 self.interrupted = self.before + interrupts.count
                 if self.ending is not None:
@@ -201,8 +203,8 @@ class Follower(Struct):
             text = f"stopping run {self.run_id}; its ranks have {grace:.0f} s; press Ctrl-C again to end them at once"
             self.reporter.report(Note(text=text))
 
-    def _again(self, interrupts: Interrupts) -> None:
-        """Connect again and continue the log where it stopped."""
+    def _again(self, interrupts: Interrupts) -> bool:
+        """Connect again and continue the log where it stopped. Return False if the node of its supervisor is gone."""
         error = self._broken or UnreachableError("the connection to the head broke")
         state = "the run continues" if isinstance(error, UnreachableError) else "the run may continue"
         warning = f"{error}; {state}, connecting again"
@@ -229,6 +231,10 @@ class Follower(Struct):
                 error = again
                 _pause(REFUSED_EVERY_S if isinstance(again, LoginRefusedError) else AGAIN_EVERY_S, interrupts)
                 continue
+            except NoNodeError:
+                # Somebody killed it, or replaces it: under Swarm, the new one takes a while.
+                door.close()
+                return False
             except KitError:
                 door.close()
                 raise
@@ -241,7 +247,7 @@ class Follower(Struct):
             if self.feed is not None and self.feed.cut():
                 text = "rank 0 sees the end of its standard input where the connection broke"
                 self.reporter.report(Warned(text=text, hint="give long input as a file that the hosts have"))
-            return
+            return True
         raise error
 
     def _print(self, entry: LogEntry) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
-from kit.flows.run.answers import run_of, runs_of
+from kit.flows.run.answers import lost_run, run_of, runs_of
 from kit.flows.run.busy import on_free_gpus
 from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
@@ -195,11 +195,7 @@ def _follow(
         left = _clean_up(context, plan)
         if follower.interrupted:
             raise Interrupted(f"run {plan.run_id} was stopped; ranks left: {left}")
-        raise NotReadyError(
-            f"run {plan.run_id} is lost: its supervisor on the head was stopped or killed; ranks left: {left}",
-            hint="check the nodes with kit ps, then restore them: kit deploy",
-            host=context.inventory.head.name,
-        )
+        raise lost_run(context.inventory.head.name, plan.run_id, f"; ranks left: {left}")
     record = run_of(follower.door.host, {"id": plan.run_id}, ending)
     failure = record.failure
     if failure is not None and failure.kind == "host":

@@ -8,7 +8,7 @@ from contextlib import closing
 from kit.errors import ArrayMeant
 from kit.events import Silent
 from kit.flows.context import Context
-from kit.flows.run.answers import outcome, run_of, runs_of
+from kit.flows.run.answers import lost_run, outcome, run_of, runs_of
 from kit.flows.run.attach import open_door, wait
 from kit.flows.run.follow import Follower, Manner
 from kit.flows.run.listing import listing, unknown_run
@@ -70,7 +70,10 @@ def stop_all(
         door = follower.door
     finally:
         door.close()
-    return (outcome(door.host, record, ending),)
+    stopped = outcome(door.host, record, ending)
+    if stopped.state == "lost":
+        raise lost_run(door.host, stopped.id)
+    return (stopped,)
 
 
 def _request(run: str | None, grace_s: float | None, by: str) -> dict[str, object]:

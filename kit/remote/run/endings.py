@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kit.errors import KitError, NotReadyError, UnreachableError
+from kit.errors import KitError, NoNodeError, NotReadyError, UnreachableError
 from kit.model import names
 from kit.remote.engine.down import engine_down
 from kit.remote.ssh.openssh import SSH_FAILED
@@ -40,7 +40,7 @@ def no_launcher(head: str, ended: Completed) -> KitError:
         hint = names.BRING_BACK
         if "o such container" in errors:
             hint += f". {names.OTHER_HEAD}"
-        return NotReadyError(f"no cluster runs here: {last}", hint=hint, host=head)
+        return NoNodeError(f"no cluster runs here: {last}", hint=hint, host=head)
     message = f"the head's launcher did not start: {last}"
     return NotReadyError(message, hint="check the nodes with kit ps, then run: kit deploy", host=head)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kit.errors import EngineDownError, KitError, LoginRefusedError, NotReadyError, UnreachableError
+from kit.errors import EngineDownError, LoginRefusedError, NotReadyError, UnreachableError
 from kit.events import Event, Note, OutputLine, Stream, UnfinishedLine
 from kit.flows.run import follow
 from kit.flows.run.follow import Follower, Manner
@@ -368,21 +368,19 @@ def test_an_engine_that_stays_down(following: StartFollowing, monkeypatch: pytes
         to_its_end(following(*ranks(1, BUSY), before=limit))
 
 
-@pytest.mark.parametrize(
-    ("second", "error", "message"),
-    [
-        ("echo 'Error response from daemon: container 1 is not running' >&2; exit 1", NotReadyError, "no cluster runs"),
-        # A run of another head, or of a head that was recreated.
-        ("""echo '{"kit-launch": 2, "record": "", "runs": []}'; read -r line; echo '{"missing": "x"}'; exit 0""",
-         NotReadyError, "no longer has run"),
-    ],
-)  # fmt: skip
-def test_a_head_that_is_another_now(
-    following: StartFollowing, second: str, error: type[KitError], message: str
-) -> None:
+def test_a_head_that_is_another_now(following: StartFollowing) -> None:
+    """A run of another head, or of a head that was recreated."""
+    second = """echo '{"kit-launch": 2, "record": "", "runs": []}'; read -r line; echo '{"missing": "x"}'; exit 0"""
     limit = f"if [ $count = 1 ]; then cut_after 1000; exit 255; fi; {second}"
-    with pytest.raises(error, match=message):
+    with pytest.raises(NotReadyError, match="no longer has run"):
         to_its_end(following(*ranks(1, BUSY), before=limit))
+
+
+@pytest.mark.parametrize("error", ["container 1 is not running", "No such container: kit-lab-mpihead"])
+def test_a_node_that_was_killed_or_is_replaced(following: StartFollowing, error: str) -> None:
+    again = f"echo 'Error response from daemon: {error}' >&2; exit 1"
+    limit = f"if [ $count = 1 ]; then cut_after 1000; exit 255; fi; {again}"
+    assert to_its_end(following(*ranks(1, BUSY), before=limit)) == {"lost": True}
 
 
 def test_a_supervisor_that_was_killed(following: StartFollowing, head: Head) -> None:
