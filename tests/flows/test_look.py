@@ -155,6 +155,20 @@ def test_ps_says_what_is_gone_and_what_to_type(fleet: Fleet, reporter: Rememberi
     assert fleet.shipped[-1] == "gpu3"
 
 
+def test_ps_names_a_host_that_lost_its_address(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    before = fleet["gpu2"].internal
+    fleet["gpu2"].internal = "10.0.0.77"
+    notes = {node.host: node.notes for node in ps(fleet.context(reporter)).nodes}
+    assert notes.pop("gpu2") == (
+        f"this host no longer has the address {before} of the last deploy, so runs do not reach it; run: kit deploy",
+    )
+    assert set(notes.values()) == {()}
+    # What the note promises.
+    deploy(fleet.context(reporter))
+    assert all(node.notes == () for node in ps(fleet.context(reporter)).nodes)
+
+
 def test_ps_calls_a_slow_host_slow(fleet: Fleet, reporter: Remembering) -> None:
     deploy(fleet.context(reporter))
     context = fleet.context(reporter)

@@ -15,7 +15,7 @@ from kit.model.observed import HostFacts, Lease
 from kit.model.result import NodeStatus, PsResult
 from kit.plan.cluster import gpus, network, nodes
 from kit.plan.cluster.record import from_text
-from kit.plan.cluster.state import node_state
+from kit.plan.cluster.state import address_note, node_state
 from kit.plan.run.gpus import idle
 from kit.remote.cluster.observe import observe_ranks
 from kit.remote.ssh import fanout
@@ -33,13 +33,14 @@ def ps(context: Context) -> PsResult:
     outcome = started.outcome()
     head = outcome.results.get(context.inventory.head.name)
     leases = head[0].leases if head else ()
+    record = _record(head[0].record) if head else None
+    recorded = {node.name: node.address for node in record.nodes} if record else {}
     rows = [
-        _row(context, *outcome.results[host.name], leases)
+        _row(context, *outcome.results[host.name], leases, recorded.get(host.name))
         if host.name in outcome.results
         else _lost(host, outcome.failures[host.name])
         for host in context.inventory.hosts
     ]
-    record = _record(head[0].record) if head else None
     differs = differences(record.settings, spec) if record else ()
     version = record.version if record else None
     return PsResult(cluster=spec.name, nodes=tuple(rows), differs=differs, version=version)
@@ -53,7 +54,8 @@ def _record(text: str | None) -> ClusterRecord | None:
         return None
 
 
-def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease]) -> NodeStatus:
+def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease], recorded: str | None) -> NodeStatus:
+    """Return the row of a host. `recorded` is its address at the last deploy."""
     own = [c for c in facts.containers if c.cluster == context.spec.name]
     by_run, slots = ranks_of(ranks), nodes.slots_of(facts, context.spec)
     state = node_state(facts, context.spec)
@@ -74,7 +76,7 @@ def _row(context: Context, facts: HostFacts, ranks: str, leases: Sequence[Lease]
         down=not own[0].running if own else not facts.slow,
         gpu_models=tuple(dict.fromkeys(gpu.name for gpu in facts.gpus)),
         gpus_free=len(idle(facts, slots, leases, by_run)) if facts.gpus else None,
-        notes=(*([state.note] if state.note else []), *gpus.notes(facts, context.spec)),
+        notes=(*filter(None, (state.note, address_note(facts, recorded))), *gpus.notes(facts, context.spec)),
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kit.model import names
 from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
+from kit.plan.cluster.network import address_of
 
 # What a deploy leaves on each host before it starts the node.
 _SET_UP = (names.COMPOSE_FILE, names.NODE_ENV, names.AUTHORIZED_KEYS)
@@ -39,3 +40,15 @@ def node_state(facts: HostFacts, spec: ClusterSpec) -> NodeState:
             f"{names.BRING_BACK}",
         )
     return NodeState("not deployed", "the cluster is not deployed here; run: kit deploy")
+
+
+def address_note(facts: HostFacts, recorded: str | None) -> str:
+    """Return what happened and what to type if the host lost the address of the last deploy, or "".
+
+    Clouds may give a VM another one when it starts again, and the node's sshd listens on the old one.
+    """
+    if recorded is None or not facts.interfaces or recorded in map(address_of, facts.interfaces):
+        return ""
+    return (
+        f"this host no longer has the address {recorded} of the last deploy, so runs do not reach it; run: kit deploy"
+    )
