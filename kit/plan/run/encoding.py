@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kit.errors import InputError
+from kit.model import names
 from kit.model.launch import RunRequest
 from kit.plan.run import mpi
 
@@ -20,18 +21,19 @@ def check(request: RunRequest, command: Sequence[str]) -> None:
     """Raise InputError for words of a run that are not UTF-8 or too long, and for -x of a variable that kit sets."""
     _check_words(request, command)
     for name, _ in request.env:
-        if name == mpi.CHECKPOINTS:
+        if name == names.CHECKPOINTS_VARIABLE:
             raise InputError(f"-x {name}: kit sets this variable", hint="write: --checkpoint-dir DIR")
-        _check_name(name)
+    _check_names(request, names.OWN_VARIABLES)
 
 
-def check_local(request: RunRequest, command: Sequence[str], env: Mapping[str, str]) -> None:
-    """Do what `check` does, for `kit local`. `env` are the variables that this machine's engine takes as JSON."""
+def check_local(request: RunRequest, command: Sequence[str], env: Mapping[str, str], *, code: bool) -> None:
+    """Do what `check` does, for `kit local`. `env` are the variables that this machine's engine takes as JSON.
+
+    `code`: the run has code.
+    """
     _check_words(request, command)
-    for name, _ in request.env:
-        # There is no --checkpoint-dir.
-        if name != mpi.CHECKPOINTS:
-            _check_name(name)
+    # There is no --checkpoint-dir, so -x may choose that folder. The others of a cluster are not set here.
+    _check_names(request, ("KIT_RUN", "KIT_OUTPUT_DIR", *([mpi.WORK_VARIABLE] if code else [])))
     for name, value in env.items():
         _check(f"the value of {name}", value, f"leave out -x {name}, or set the variable in a script of the run's code")
 
@@ -50,9 +52,10 @@ def _check_words(request: RunRequest, command: Sequence[str]) -> None:
         _check("the name of a variable", name, "use another name; a value may have any bytes")
 
 
-def _check_name(name: str) -> None:
-    if name in mpi.OWN:
-        raise InputError(f"-x {name}: kit sets this variable", hint=f"remove -x {name}")
+def _check_names(request: RunRequest, own: Sequence[str]) -> None:
+    for name, _ in request.env:
+        if name in own:
+            raise InputError(f"-x {name}: kit sets this variable", hint=f"remove -x {name}")
 
 
 def shown(value: object) -> object:
