@@ -8,9 +8,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from kit.config.kinds import GIVE_TO_A_SHELL, FieldError
+from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError
 from kit.config.words import listed, near
-from kit.model import quantity
+from kit.model import names, quantity
 from kit.model.host import LOGIN_NAME
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
@@ -73,6 +73,8 @@ def pip(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def environment(value: dict[str, str]) -> dict[str, str]:
+    if own := [variable for variable in value if variable in names.OWN_VARIABLES]:
+        raise WrongItemsError({variable: (value[variable], _own_variable(variable)) for variable in own})
     for variable, text in value.items():
         if "\n" in text:
             raise FieldError(
@@ -82,6 +84,13 @@ def environment(value: dict[str, str]) -> dict[str, str]:
                 key=variable,
             )
     return value
+
+
+def _own_variable(variable: str) -> FieldError:
+    """Return the error of a variable whose value no rank would get."""
+    checkpoints = ", and write the folder with each run: kit run --checkpoint-dir DIR"
+    write = "remove it" + (checkpoints if variable == names.CHECKPOINTS_VARIABLE else "")
+    return FieldError("kit sets this variable for each run", write=write)
 
 
 def registry(value: str) -> str:
