@@ -10,11 +10,18 @@ from collections.abc import Mapping, Sequence
 from kit.errors import InputError
 from kit.model import names
 from kit.model.launch import RunRequest
-from kit.plan.run import mpi
+from kit.plan.run import elastic, mpi
 
 # Open MPI gives each rank all words in one variable, OMPI_ARGV. The kernel starts no program with a variable of 128 KiB
 # or more. The rest is for the names of the programs around the rank.
 _MOST_BYTES = (128 << 10) - (4 << 10)
+# No mpirun starts the ranks of an elastic run: kit-elastic, kit-worker and kit-rank have each word for itself. The
+# kernel accepts one of less than 128 KiB with its final NUL, and 2 MiB for all words and variables, each with a
+# pointer. Half of that is for the variables.
+_MOST_OF_WORD = (128 << 10) - 1
+_MOST_ELASTIC = 1 << 20
+_PER_WORD = 9
+_HINT = "write its words to a file of the run's code, and let the program read that"
 
 
 def check(request: RunRequest, command: Sequence[str]) -> None:
@@ -39,17 +46,37 @@ def check_local(request: RunRequest, command: Sequence[str], env: Mapping[str, s
 
 
 def _check_words(request: RunRequest, command: Sequence[str]) -> None:
-    size = len(" ".join(command).encode("utf-8", "replace"))
-    if size > _MOST_BYTES:
+    if request.launcher == elastic.LAUNCHER:
+        _check_elastic(command)
+    elif (size := _bytes(" ".join(mpi.words_of(command)))) > _MOST_BYTES:
         raise InputError(
             f"the command is too long: it has {size} bytes, and a run can have at most {_MOST_BYTES >> 10} KiB",
-            hint="write its words to a file of the run's code, and let the program read that",
+            hint=_HINT,
         )
     for word in command:
         _check("a word of the command", word, "rename the file; or write the word in a script of the run's code")
     _check("--workdir", request.workdir, "rename the folder")
     for name, _ in request.env:
         _check("the name of a variable", name, "use another name; a value may have any bytes")
+
+
+def _check_elastic(command: Sequence[str]) -> None:
+    sizes = [_bytes(word) for word in command]
+    if (longest := max(sizes, default=0)) > _MOST_OF_WORD:
+        raise InputError(
+            f"a word of the command is too long: it has {longest} bytes, and less than 128 KiB are possible",
+            hint="write the word to a file of the run's code, and let the program read that",
+        )
+    if (size := sum(sizes) + _PER_WORD * len(sizes)) > _MOST_ELASTIC:
+        raise InputError(
+            f"the command is too long: with {_PER_WORD} bytes for the end of each word, it has {size} bytes, and an "
+            f"elastic run can have at most {_MOST_ELASTIC >> 20} MiB",
+            hint=_HINT,
+        )
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 def _check_names(request: RunRequest, own: Sequence[str]) -> None:
