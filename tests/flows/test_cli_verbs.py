@@ -335,10 +335,12 @@ VERBS: list[Row] = [
         ["run", "--dry-run"],
         "dry_run",
         (RunRequest(dry_run=True),),
-        {},
+        {"waits": False},
         "from the job\n# 2 ranks: 2 on gpu1\n",
         0,
     ),
+    (["run", "--queue", "--dry-run"], "dry_run", (RunRequest(dry_run=True),), {"waits": True},
+     "from the job\n# 2 ranks: 2 on gpu1\n", 0),
     (["run", "-d"], "run", (RunRequest(detach=True, policy=RunPolicy(operator=None)),), {"door": None},
      "from the job\nr1\n", 0),
     (
