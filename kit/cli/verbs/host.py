@@ -199,6 +199,7 @@ VERBS = (
         exits=(
             ("N", "the greatest exit code of the command"),
             *FAILED[:2],
+            ("5", "not ready: no node runs on a host"),
             ("130", "interrupted, after the command has ended on every host"),
         ),
     ),
