@@ -504,6 +504,24 @@ def test_a_word_that_is_neither_run_nor_host_is_called_so(flows: Flows, capsys: 
     assert "run's id" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["gpu1", "--", "A=1", "ls"], "kit exec gpu1 -- env A=…"),
+        (["-H", "gpu[1-2]", "-b", "--", "A=1", "ls"], "kit exec -b 'gpu[1-2]' -- env A=…"),
+        (["-it", "gpu1", "--", "A=1", "bash"], "kit exec -it gpu1 -- env A=…"),
+        (["gpu1", "--", "rm -r /tmp/x"], "write: kit exec gpu1 -- rm -r /tmp/x"),
+        (["--", "ls | wc"], "write: kit exec -- sh -c 'ls | wc'"),
+    ],
+)
+def test_advice_for_exec_has_the_same_hosts(
+    flows: Flows, capsys: pytest.CaptureFixture[str], words: list[str], hint: str
+) -> None:
+    assert main(["exec", *words], environ={}) == 2
+    assert hint in capsys.readouterr().err
+    assert flows.calls == {}
+
+
 def test_exec_reports_failures_on_stderr_and_folds_on_request(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     failed = OutputGroup(hosts=("gpu2", "gpu3"), exit_code=5, output="no node\n  → run: kit deploy\n", failed=True)
     flows.answers["exec_hosts"] = ExecResult(groups=(OutputGroup(hosts=("gpu1",), exit_code=3, output=""), failed))
