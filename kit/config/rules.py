@@ -28,6 +28,8 @@ _REGISTRY = re.compile(
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
+# A shell would take the word for a variable.
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,14}", re.ASCII)
 
 
@@ -156,6 +158,12 @@ def size(value: str) -> str:
 def command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not value[0]:
         raise FieldError("is empty")
+    if len(value) > 1 and (assignment := _ASSIGNMENT.match(value[0])):
+        # Its value may be a secret.
+        raise FieldError(
+            f"{assignment[0]}… would be the name of a program, because no shell reads this command",
+            write=f"write env before it: env {assignment[0]}…",
+        )
     for word in value:
         if word in ("&&", "||", "|"):
             raise FieldError(

@@ -26,6 +26,9 @@ def problems(text: str) -> list[tuple[int | None, str, str]]:
         r"find . -exec ls {} \;",
         "grep '>' f",
         "python train.py --special <pad>",
+        "env A=1 python train.py",
+        "./a=b c",
+        "A=1",
     ],
 )
 def test_what_is_quoted_in_a_command_is_a_word(line: str) -> None:
@@ -231,6 +234,8 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("volumes: [/a:/b, /c:/b/]", 1, "two volumes have the target '/b'", "another target"),
         ("volumes:\n-\n", 2, "an item of the list is empty", "after the -"),
         ("command: []", 1, "command: [] is empty", "command: python3"),
+        ("command: KEY=s3cret python x", 1, "command: KEY=… would be the name of a program", "env KEY=…"),
+        ("command: [A=1, python]", 1, "command: A=… would be the name of a program", "env A=…"),
         ("command: python 'x", 1, "has a quote or a backslash that is never closed", "as a list"),
         ("command: [echo, yes]", 1, "command, item 2: YAML reads 'yes' as true", 'put it in quotes: "yes"'),
         ("mpi: {yield_when_idle: perhaps}", 1, "'perhaps' is not auto, true or false", "yield_when_idle: auto"),
