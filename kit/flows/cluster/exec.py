@@ -133,7 +133,7 @@ def exec_in_terminal(context: Context, host: str | None, command: Sequence[str])
             end_in_node(transport, mark)
     if code == _REFUSED:
         # The terminal has docker's words for it. They may as well be the command's. Only in_node finds a task of Swarm.
-        # A host that does not answer any more leaves the exit code as it is.
+        # If the host does not answer any more, the exit code is the command's.
         with suppress(UnreachableError, StepError), closing(context.connect(target)) as transport:
             check_node(transport.run(in_node(container, ("true",))), target.name)
     return code
