@@ -8,9 +8,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from kit.config.kinds import GIVE_TO_A_SHELL, FieldError
+from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError
 from kit.config.words import listed, near
-from kit.model import quantity
+from kit.model import names, quantity
 from kit.model.host import LOGIN_NAME
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
@@ -28,6 +28,8 @@ _REGISTRY = re.compile(
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
+# A shell would take the word for a variable.
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,14}", re.ASCII)
 
 
@@ -73,6 +75,8 @@ def pip(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def environment(value: dict[str, str]) -> dict[str, str]:
+    if own := [variable for variable in value if variable in names.OWN_VARIABLES]:
+        raise WrongItemsError({variable: (value[variable], _own_variable(variable)) for variable in own})
     for variable, text in value.items():
         if "\n" in text:
             raise FieldError(
@@ -82,6 +86,13 @@ def environment(value: dict[str, str]) -> dict[str, str]:
                 key=variable,
             )
     return value
+
+
+def _own_variable(variable: str) -> FieldError:
+    """Return the error of a variable whose value no rank would get."""
+    checkpoints = ", and write the folder with each run: kit run --checkpoint-dir DIR"
+    write = "remove it" + (checkpoints if variable == names.CHECKPOINTS_VARIABLE else "")
+    return FieldError("kit sets this variable for each run", write=write)
 
 
 def registry(value: str) -> str:
@@ -147,6 +158,12 @@ def size(value: str) -> str:
 def command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not value[0]:
         raise FieldError("is empty")
+    if len(value) > 1 and (assignment := _ASSIGNMENT.match(value[0])):
+        # Its value may be a secret.
+        raise FieldError(
+            f"{assignment[0]}… would be the name of a program, because no shell reads this command",
+            write=f"write env before it: env {assignment[0]}…",
+        )
     for word in value:
         if word in ("&&", "||", "|"):
             raise FieldError(

@@ -16,6 +16,10 @@ BRING_BACK = (
 # After the supervisor of a run was killed: only its node can have been.
 RESTORE = "check the nodes with kit ps, then restore them: kit deploy"
 
+# Variables by which a rank knows its run, its host and its folders. kit sets them for every rank, so a user cannot.
+CHECKPOINTS_VARIABLE = "KIT_CHECKPOINT_DIR"
+OWN_VARIABLES = ("KIT_RUN", "KIT_ATTEMPT", "KIT_OUTPUT_DIR", CHECKPOINTS_VARIABLE, "KIT_WORKDIR", "KIT_NODE")
+
 # Services: one head, and a node on every other host.
 HEAD, NODE = "mpihead", "mpinode"
 

@@ -203,10 +203,15 @@ def test_words_that_the_engine_or_mpirun_would_spoil_are_refused(
     assert engine.ran == []
 
 
-def test_checkpoints_can_have_another_folder() -> None:
+def test_a_variable_that_only_a_cluster_sets_is_yours(tmp_path: Path) -> None:
+    """As is the folder for checkpoints, because there is no --checkpoint-dir."""
     engine = FakeEngine()
-    local(ClusterSpec(), RunRequest(env=(("KIT_CHECKPOINT_DIR", "/data"),)), engine)
-    assert engine.ran[0].env["KIT_CHECKPOINT_DIR"] == "/data"
+    env = {"KIT_CHECKPOINT_DIR": "/data", "KIT_ATTEMPT": "2", "KIT_NODE": "gpu1", "KIT_WORKDIR": "/work"}
+    local(ClusterSpec(), RunRequest(env=tuple(env.items())), engine)
+    assert env.items() <= engine.ran[0].env.items()
+    coded = replace(ClusterSpec(), code=str(tmp_path))
+    with pytest.raises(InputError, match="-x KIT_WORKDIR: kit sets this variable"):
+        local(coded, RunRequest(env=(("KIT_WORKDIR", "/work"),), dry_run=True), engine)
 
 
 @pytest.mark.parametrize("content", ["", "x"])

@@ -335,10 +335,12 @@ VERBS: list[Row] = [
         ["run", "--dry-run"],
         "dry_run",
         (RunRequest(dry_run=True),),
-        {},
+        {"waits": False},
         "from the job\n# 2 ranks: 2 on gpu1\n",
         0,
     ),
+    (["run", "--queue", "--dry-run"], "dry_run", (RunRequest(dry_run=True),), {"waits": True},
+     "from the job\n# 2 ranks: 2 on gpu1\n", 0),
     (["run", "-d"], "run", (RunRequest(detach=True, policy=RunPolicy(operator=None)),), {"door": None},
      "from the job\nr1\n", 0),
     (
@@ -500,6 +502,24 @@ def test_a_word_that_is_neither_run_nor_host_is_called_so(flows: Flows, capsys: 
     assert "→ did you mean gpu2 or gpu1? Or list the runs: kit runs\n" in capsys.readouterr().err
     main(["logs", "--nodes", "zz"], environ={})
     assert "run's id" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["gpu1", "--", "A=1", "ls"], "kit exec gpu1 -- env A=…"),
+        (["-H", "gpu[1-2]", "-b", "--", "A=1", "ls"], "kit exec -b 'gpu[1-2]' -- env A=…"),
+        (["-it", "gpu1", "--", "A=1", "bash"], "kit exec -it gpu1 -- env A=…"),
+        (["gpu1", "--", "rm -r /tmp/x"], "write: kit exec gpu1 -- rm -r /tmp/x"),
+        (["--", "ls | wc"], "write: kit exec -- sh -c 'ls | wc'"),
+    ],
+)
+def test_advice_for_exec_has_the_same_hosts(
+    flows: Flows, capsys: pytest.CaptureFixture[str], words: list[str], hint: str
+) -> None:
+    assert main(["exec", *words], environ={}) == 2
+    assert hint in capsys.readouterr().err
+    assert flows.calls == {}
 
 
 def test_exec_reports_failures_on_stderr_and_folds_on_request(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:

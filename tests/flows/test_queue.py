@@ -27,6 +27,7 @@ from kit.flows.run.again import repeat
 from kit.flows.run.attach import attach, run_logs, wait
 from kit.flows.run.folders import remove_runs
 from kit.flows.run.listing import listing, stored_run
+from kit.flows.run.planning import dry_run
 from kit.flows.run.pull import pull
 from kit.flows.run.stop import stop, stop_all
 from kit.model.doctor import Area, DoctorResult, Finding, Sight
@@ -483,6 +484,11 @@ def test_what_cannot_wait_is_refused_in_a_run_that_is_repeated(line: Line) -> No
     with pytest.raises(InputError, match=r"^--oversubscribe does not go with --queue") as caught:
         line.join(again=crowd)
     assert caught.value.hint == f"run {crowd} has it; remove --queue"
+    context, again = line.cluster.context(), RunRequest(again=crowd, dry_run=True)
+    with pytest.raises(InputError, match=r"^--oversubscribe does not go with --queue") as caught:
+        dry_run(context, again, waits=True)
+    assert caught.value.hint == f"run {crowd} has it; remove --queue"
+    assert dry_run(context, again).placement.np == 9
     assert look(line.cluster.context()).runs == ()
 
 

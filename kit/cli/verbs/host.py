@@ -15,6 +15,7 @@ from kit.model.names import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import SimpleNamespace
 
     from kit.cli.session import Session
     from kit.model.host import Inventory
@@ -71,7 +72,7 @@ def exec_(session: Session) -> int:
     from kit.config.command import check_command
 
     args = session.args
-    check_command(args.command, verb="kit exec")
+    check_command(args.command, verb=_exec_as_typed(args))
     if args.tty:
         return _exec_in_terminal(session)
     if session.json:
@@ -81,6 +82,14 @@ def exec_(session: Session) -> int:
         session.show("exec", result)
         return result.exit_code
     return _exec_as_text(session)
+
+
+def _exec_as_typed(args: SimpleNamespace) -> str:
+    """Return `kit exec -it gpu1`. Advice without the hosts would run the command on all of them."""
+    import shlex
+
+    flags = "".join(letter for letter, on in (("b", args.fold), ("i", args.interactive), ("t", args.tty)) if on)
+    return " ".join(["kit exec", *([f"-{flags}"] if flags else []), *([shlex.quote(args.hosts)] if args.hosts else [])])
 
 
 def _exec_in_terminal(session: Session) -> int:
@@ -199,6 +208,7 @@ VERBS = (
         exits=(
             ("N", "the greatest exit code of the command"),
             *FAILED[:2],
+            ("5", "not ready: no node runs on a host"),
             ("130", "interrupted, after the command has ended on every host"),
         ),
     ),

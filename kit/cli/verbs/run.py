@@ -62,14 +62,11 @@ def run(session: Session) -> int:
         check_terminal(session, "-it", otherwise="write: kit run --np 1 -- COMMAND; rank 0 then reads standard input")
     request = _request(session)
     if args.dry_run:
-        if in_line is not None:
-            from kit.plan.queue import entry
-
-            entry.check(request)
         from kit.cli.text import launch as launchtext
         from kit.flows.run.planning import dry_run
 
-        session.show("launch", dry_run(session.context(), request), launchtext.launch)
+        plan = dry_run(session.context(), request, waits=in_line is not None)
+        session.show("launch", plan, launchtext.launch)
         return 0
     from kit.flows.run.dial import dialled
 

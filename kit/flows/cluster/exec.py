@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from typing import Protocol
 
 from kit.config.selection import select_host, select_hosts
-from kit.errors import AnswerError, Interrupted, KitError, NotReadyError, UnreachableError
+from kit.errors import AnswerError, Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Note, Stream
 from kit.flows.context import Context
 from kit.model import names
@@ -133,7 +133,8 @@ def exec_in_terminal(context: Context, host: str | None, command: Sequence[str])
             end_in_node(transport, mark)
     if code == _REFUSED:
         # The terminal has docker's words for it. They may as well be the command's. Only in_node finds a task of Swarm.
-        with closing(context.connect(target)) as transport:
+        # If the host does not answer any more, the exit code is the command's.
+        with suppress(UnreachableError, StepError), closing(context.connect(target)) as transport:
             check_node(transport.run(in_node(container, ("true",))), target.name)
     return code
 

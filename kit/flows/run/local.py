@@ -67,9 +67,9 @@ def local(
     start = time.monotonic()
     image = tag_of(spec)
     env, forward = variables(request.env)
-    encoding.check_local(request, request.command or spec.job, env)
-    runs = folder.resolve() / ".kit" / "runs"
     source = spec.code_source
+    encoding.check_local(request, request.command or spec.job, env, code=bool(source))
+    runs = folder.resolve() / ".kit" / "runs"
     run_name = new_run_id()
     run_folder = runs / run_name
     share, wish = device_rules.per_rank(request, spec), local_gpus.wished(request.gpus)

@@ -24,12 +24,21 @@ if TYPE_CHECKING:
     from kit.model.queue import Reserved
 
 
-def dry_run(context: Context, request: RunRequest) -> LaunchPlan:
-    """Return the plan of a launch as far as the hosts file and kit.yaml determine it. --again reads the head, too."""
+def dry_run(context: Context, request: RunRequest, *, waits: bool = False) -> LaunchPlan:
+    """Return the plan of a launch as far as the hosts file and kit.yaml determine it. --again reads the head, too.
+
+    `waits`: the run would join the line.
+    """
+    if waits:
+        from kit.plan.queue import entry  # noqa: PLC0415  (only for --queue)
+
+        entry.check(request)
     if request.again:
         from kit.flows.run.again import repeat  # noqa: PLC0415  (it also imports what reads records of earlier runs)
 
         request, _ = repeat(context, request)
+        if waits:
+            entry.check(request, repeated=True)
     roles.check(request)
     encoding.check(request, request.command or context.spec.job)
     torchrun.check(request, request.command or context.spec.job)

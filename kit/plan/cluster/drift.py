@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kit.errors import NotReadyError
+from kit.model import names
 from kit.model.lock import AuditEntry
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict
@@ -105,6 +106,9 @@ def last_deploy(entries: Sequence[AuditEntry]) -> AuditEntry | None:
 def _differences(deployed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
     # A setting that the record does not have is newer than the deploy. Only variables and data sets come and go.
     for path in dict.fromkeys([*wanted, *deployed]):
+        # Earlier versions accepted these in env:. Runs have their own values, so removing them needs no deploy.
+        if path.removeprefix("env.") in names.OWN_VARIABLES:
+            continue
         comes_and_goes, is_secret = path.startswith(("env.", "data.")), path.startswith("env.")
         before, after = deployed.get(path), wanted.get(path)
         if before == after or not (comes_and_goes or (path in deployed and path in wanted)):

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from kit.errors import InputError
 from kit.model.answer import convert, number
 from kit.model.launch import RunRequest
+from kit.model.names import OWN_VARIABLES
 from kit.model.run import RunRecord
 from kit.model.spec import NcclNetwork
 from kit.model.values import replace
@@ -155,7 +156,8 @@ def _env(
 
         member = array_variables(run.array)
     # The record of a run of an array may name the variables of the array as typed: those of earlier versions do.
-    ours = {name for name, _ in (*member, *request.env)}
+    # Earlier versions also accepted -x for variables that kit sets, and ignored the value.
+    ours = {*OWN_VARIABLES, *(name for name, _ in (*member, *request.env))}
     typed = [name for name in variables.get("typed", ()) if name not in ours]
     copied = [name for name in variables.get("copied", ()) if name not in ours]
     forwarded = [name for name in variables.get("forwarded", ()) if name not in ours]

@@ -25,7 +25,7 @@ AGENT_VARIABLE = "KIT_AGENT"
 RUN_VARIABLE = "KIT_RUN"
 # The head sets these: the number of the attempt, from 1, and the folders for what the ranks make. kit-rank makes the
 # folders on each node.
-CHECKPOINTS = "KIT_CHECKPOINT_DIR"
+CHECKPOINTS = names.CHECKPOINTS_VARIABLE
 SUPERVISORS = ("KIT_ATTEMPT", "KIT_OUTPUT_DIR", CHECKPOINTS)
 # The supervisor sets these: where the ranks meet, on the host of rank 0 (images/lib/kitrun/rendezvous.py). From them,
 # kit-rank sets RANK and the other variables of a rank.
@@ -33,8 +33,6 @@ MEETING = ("KIT_PLACES", "MASTER_ADDR", "MASTER_PORT")
 # The working folder of the ranks, if the run has code. kit-code seeds it before mpirun's daemon starts on a node.
 WORK_VARIABLE = "KIT_WORKDIR"
 SEED = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-code")
-# A user cannot set these for all ranks. A deploy sets the last one, by which a rank names its host.
-OWN = (RUN_VARIABLE, *SUPERVISORS, WORK_VARIABLE, "KIT_NODE")
 # The GPUs that the run holds on nodes where it does not hold all: nvidia-smi's numbers, which kit-rank shows to the
 # ranks. The slots themselves on nodes where kit knows of no GPU.
 SLOTS_VARIABLE = "KIT_HELD_SLOTS"

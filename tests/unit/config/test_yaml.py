@@ -26,6 +26,9 @@ def problems(text: str) -> list[tuple[int | None, str, str]]:
         r"find . -exec ls {} \;",
         "grep '>' f",
         "python train.py --special <pad>",
+        "env A=1 python train.py",
+        "./a=b c",
+        "A=1",
     ],
 )
 def test_what_is_quoted_in_a_command_is_a_word(line: str) -> None:
@@ -202,6 +205,13 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image: {pip: [[a]]}", 1, "image.pip, item 1: a list is not one piece of text", "write pandas"),
         ("image: {frameworks: pytorch}", 1, "'pytorch' is not a list of tensorflow", "write frameworks: [pytorch]"),
         ("image: {frameworks: 'mxne, torch'}", 1, "is not a list of tensorflow", "frameworks: [mxnet, pytorch]"),
+        (
+            "env:\n  A: 1\n  KIT_CHECKPOINT_DIR: /nfs",
+            3,
+            "env.KIT_CHECKPOINT_DIR: kit sets this variable",
+            "kit run --checkpoint-dir DIR",
+        ),
+        ("env: {KIT_NODE: gpu1}", 1, "env.KIT_NODE: kit sets this variable", "remove it"),
         ("env: {A: [1]}", 1, "env.A: a list is not one piece of text", "write A: VALUE"),
         ("env:\n  B: 1\n  A-B: 1", 3, "env.A-B: 'A-B' is not the name of a variable", "use letters"),
         ("code: no", 1, "code: YAML reads 'no' as false, which is not text", "write code: none"),
@@ -224,6 +234,8 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("volumes: [/a:/b, /c:/b/]", 1, "two volumes have the target '/b'", "another target"),
         ("volumes:\n-\n", 2, "an item of the list is empty", "after the -"),
         ("command: []", 1, "command: [] is empty", "command: python3"),
+        ("command: KEY=s3cret python x", 1, "command: KEY=… would be the name of a program", "env KEY=…"),
+        ("command: [A=1, python]", 1, "command: A=… would be the name of a program", "env A=…"),
         ("command: python 'x", 1, "has a quote or a backslash that is never closed", "as a list"),
         ("command: [echo, yes]", 1, "command, item 2: YAML reads 'yes' as true", 'put it in quotes: "yes"'),
         ("mpi: {yield_when_idle: perhaps}", 1, "'perhaps' is not auto, true or false", "yield_when_idle: auto"),
@@ -288,6 +300,14 @@ def test_a_bad_file_is_reported_with_what_to_write(text: str, line: int, message
     assert reported[0][0] == line
     assert message in reported[0][1]
     assert hint in reported[0][2]
+
+
+def test_each_variable_of_kit_is_reported() -> None:
+    reported = problems("env:\n  KIT_RUN: a\n  A: b\n  KIT_OUTPUT_DIR: s3cret\n")
+    assert [(line, message) for line, message, _ in reported] == [
+        (2, "env.KIT_RUN: kit sets this variable for each run"),
+        (4, "env.KIT_OUTPUT_DIR: kit sets this variable for each run"),
+    ]
 
 
 def test_all_problems_of_a_file_are_reported_at_once() -> None:

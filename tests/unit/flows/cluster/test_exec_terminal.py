@@ -124,6 +124,15 @@ def test_a_host_without_a_node_is_told_from_a_command_that_fails(
     assert screen.code() == code
 
 
+def test_a_host_that_goes_away_leaves_the_exit_code(folder: Path, terminal: Callable[..., Terminal]) -> None:
+    """The command may end because the host does: nobody can look then whether there is a node."""
+    gone = f"printf '#!/bin/sh\\necho refused >>{folder}/refused; exit 255\\n' >{folder}/bin/ssh; exit 1"
+    screen = terminal("exec", "-it", "gpu1", "--", "sh", "-c", gone)
+    assert screen.code() == 1
+    assert (folder / "refused").exists()
+    assert "no SSH connection" not in screen.text
+
+
 def test_a_closed_terminal_ends_the_command(folder: Path, terminal: Callable[..., Terminal]) -> None:
     mark = folder / "alive"
     command = f"trap '' HUP; echo up; while :; do date +%s%N >{mark}; sleep 0.05; done"

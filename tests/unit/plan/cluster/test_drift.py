@@ -102,6 +102,13 @@ def test_an_older_kit_and_newer_settings() -> None:
     assert differences({**known, "gone": 1}, replace(SPEC, shm_size="9gb")) == ()
 
 
+def test_a_variable_of_kit_that_an_earlier_kit_deployed() -> None:
+    """kit.yaml must not have it now, and its runs never had its value."""
+    known = recorded(replace(SPEC, env={**SPEC.env, "KIT_CHECKPOINT_DIR": "/nfs"}))
+    assert "env.KIT_CHECKPOINT_DIR" in known
+    assert differences(known, SPEC) == ()
+
+
 def test_no_value_of_a_variable_is_kept_or_shown() -> None:
     known = recorded(SPEC)
     changed = differences(known, replace(SPEC, env={"TOKEN": "hunter3", "FOO": "bar"}))

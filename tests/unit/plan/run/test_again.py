@@ -14,7 +14,7 @@ from kit.model.launch import RunPolicy, RunRequest
 from kit.model.run import Member, Place, RunRecord
 from kit.model.spec import ImageSpec
 from kit.model.values import replace
-from kit.plan.run import elastic, roles
+from kit.plan.run import elastic, encoding, roles
 from kit.plan.run.again import kept_options, repeated
 
 RUN = RunRecord(
@@ -138,6 +138,18 @@ def test_a_record_gets_no_variable_of_your_shell(kind: str) -> None:
 def test_odd_options_are_odd(odd: dict[str, Any]) -> None:
     with pytest.raises(OddAnswer):
         repeated(RunRequest(), RUN, {**kept_options(FIRST, NAMES), **odd}, values=REMEMBERED, environ={})
+
+
+def test_a_variable_of_kit_that_an_earlier_kit_ignored() -> None:
+    """No option of this kit removes it from the record."""
+    names = {"typed": ["LR", "KIT_CHECKPOINT_DIR"], "copied": ["KIT_NODE"], "forwarded": ["KIT_RUN"]}
+    options = kept_options(FIRST, names)
+    assert repeated(RunRequest(), RUN, options, values=REMEMBERED, environ={}).env == (("LR", "0.1"),)
+    given = (("KIT_CHECKPOINT_DIR", "/nfs"),)
+    result = repeated(RunRequest(env=given), RUN, options, values=REMEMBERED, environ={})
+    assert result.env == (("LR", "0.1"), *given)
+    with pytest.raises(InputError, match="-x KIT_CHECKPOINT_DIR: kit sets this variable"):
+        encoding.check(result, result.command)
 
 
 def test_a_run_of_an_earlier_kit() -> None:
