@@ -16,11 +16,22 @@ import paramiko.common
 class Sshd:
     """Listens on 127.0.0.1. `extras` has a word for each request that is no command, in the order of their arrival.
 
-    `forwards`: it forwards connections to ports of this machine, as sshd does by default.
+    `forwards`: it forwards connections to ports of this machine, as sshd does by default. `knows`: it accepts keys, and
+    accepts all. `ways` is how it lets users log in.
     """
 
-    def __init__(self, host_key: Path, *, address: str = "127.0.0.1", forwards: bool = False) -> None:
+    def __init__(
+        self,
+        host_key: Path,
+        *,
+        address: str = "127.0.0.1",
+        forwards: bool = False,
+        knows: bool = True,
+        ways: str = "publickey",
+    ) -> None:
         self._forwards = forwards
+        self._knows = knows
+        self._ways = ways
         self._key = paramiko.Ed25519Key.from_private_key_file(str(host_key))
         self._listener = socket.create_server((address, 0))
         self._transports: list[paramiko.Transport] = []
@@ -50,23 +61,25 @@ class Sshd:
             transport.add_server_key(self._key)
             self._transports.append(transport)
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                session = _Session(self.extras, forwards=self._forwards)
+                session = _Session(self.extras, forwards=self._forwards, knows=self._knows, ways=self._ways)
                 transport.start_server(server=session)
                 if self._forwards:
                     threading.Thread(target=_join, args=(transport, session.targets), daemon=True).start()
 
 
 class _Session(paramiko.ServerInterface):
-    def __init__(self, extras: list[str], *, forwards: bool) -> None:
+    def __init__(self, extras: list[str], *, forwards: bool, knows: bool, ways: str) -> None:
         self._extras = extras
         self._forwards = forwards
+        self._knows = knows
+        self._ways = ways
         self.targets: dict[int, socket.socket] = {}
 
     def get_allowed_auths(self, username: str) -> str:
-        return "publickey"
+        return self._ways
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        return int(paramiko.common.AUTH_SUCCESSFUL)
+        return int(paramiko.common.AUTH_SUCCESSFUL if self._knows else paramiko.common.AUTH_FAILED)
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         if kind != "session":

@@ -12,7 +12,8 @@ def _width(char: str) -> int:
     # Few texts need the tables of Unicode.
     import unicodedata  # noqa: PLC0415
 
-    if unicodedata.combining(char):
+    # Marks, and the vowels and final consonants of Korean, which join the letter before them.
+    if unicodedata.category(char) in ("Mn", "Me") or "\u1160" <= char <= "\u11ff":
         return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
 

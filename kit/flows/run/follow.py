@@ -16,7 +16,7 @@ from kit.model.values import replace
 from kit.plan.run.banners import Banners
 from kit.plan.run.elasticevents import elastic_event
 from kit.plan.run.logevents import hang_report, lost_host, next_attempt, restarted, roles_of
-from kit.remote.machine.interrupts import Interrupts
+from kit.remote.machine.interrupts import Interrupts, stoppable
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
 from kit.remote.run.lines import LONG, text_so_far
@@ -171,8 +171,10 @@ class Follower(Struct):
     def _suspend(self, interrupts: Interrupts) -> None:
         """After Ctrl-Z, warn and stop kit until the person continues it. The head sees only that nobody is there."""
         if interrupts.suspended:
-            text = f"run {self.run_id} ends if kit is suspended for a minute"
-            self.reporter.report(Warned(text=text, hint="go on with it: fg, or bg"))
+            # In `ssh -t HOST kit run …`, Ctrl-Z stops nothing.
+            if stoppable():
+                text = f"run {self.run_id} ends if kit is suspended for a minute"
+                self.reporter.report(Warned(text=text, hint="go on with it: fg, or bg"))
             interrupts.suspend()
 
     def _over(self) -> bool:

@@ -18,6 +18,7 @@ from kit.remote.code.environment import environment
 from kit.remote.code.guard import FAILURE, Guard
 from kit.remote.machine.home import expanded
 from kit.remote.ship.porter.git import SshAddress
+from kit.remote.ssh.settings import agent_of
 
 _LIMIT_S = 20
 # A signature on a hardware key waits for a touch.
@@ -125,9 +126,8 @@ class Agent:
     @staticmethod
     def _yours(way: Way) -> str:
         """Return the socket of your agent, or '' if it has no key."""
-        named = way.config.get("identityagent", ["SSH_AUTH_SOCK"])[0]
-        path = os.environ.get("SSH_AUTH_SOCK", "") if named == "SSH_AUTH_SOCK" else str(expanded(named))
-        return path if path not in ("", "none") and _works("ssh-add", "-l", agent=path) else ""
+        path = agent_of(way.config)
+        return path if path and _works("ssh-add", "-l", agent=path) else ""
 
     def _own(self, way: Way) -> str:
         """Return the socket of an agent with your key files for this way, or '' if none can be read."""

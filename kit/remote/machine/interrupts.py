@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from pathlib import Path
 from types import FrameType, TracebackType
 
 
@@ -78,3 +79,24 @@ def suspend() -> None:
     # It reaches this thread before the call returns.
     signal.raise_signal(signal.SIGTSTP)
     signal.signal(signal.SIGTSTP, before)
+
+
+def stoppable() -> bool:
+    """Return whether Ctrl-Z stops this process: a shell of its session must be able to continue it.
+
+    The kernel asks for a parent of the process group that is in the session and in another group. Return True if this
+    system does not say who the parents are.
+    """
+    session, group = os.getsid(0), os.getpgrp()
+    parent = os.getppid()
+    try:
+        # A wrapper, such as `timeout`, is in the group of its program. 0 is a process outside of this container.
+        while parent and os.getpgid(parent) == group:
+            # After the name of the program, which may have blanks: the state and the parent.
+            status = Path(f"/proc/{parent}/stat").read_text(encoding="utf-8", errors="replace")
+            parent = int(status.rpartition(")")[2].split()[1])
+        return bool(parent) and os.getsid(parent) == session
+    except (ProcessLookupError, PermissionError):
+        return False
+    except (OSError, ValueError, IndexError):
+        return True

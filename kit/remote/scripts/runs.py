@@ -58,6 +58,9 @@ def list_runs(runs: int) -> None:
         # A power cut may leave an empty one, which kit reports. Without a file, the run is just starting.
         if not record and not exists(run, "record.json"):
             continue
+        # The head went down while this run started. It is still in line, and starts again (images/lib/kitrun/store.py).
+        if name in queued and not value_of(record):
+            continue
         queued.pop(name, None)
         end = read_file(run, "end.json", RECORD_BYTES)
         total += len(record) + len(end)

@@ -8,7 +8,7 @@ from kit.errors import UnreachableError
 from kit.model.host import Login
 from kit.remote.ssh.locked import locked_key
 from kit.remote.ssh.proxies import complaint_of, proxy_of
-from kit.remote.ssh.refusals import dropped, failure_of, is_bare, no_session, refused
+from kit.remote.ssh.refusals import dropped, failure_of, is_bare, keys_refused, no_session
 from kit.remote.ssh.retry import pause_s
 
 
@@ -47,7 +47,7 @@ class Attempts:
     def error(self, text: str) -> UnreachableError:
         """Return the error of the last attempt. `text` is what ssh wrote."""
         whole = self._whole(text)
-        locked = locked_key(self._login) if refused(whole) else ""
+        locked = locked_key(self._login) if keys_refused(whole) else None
         return no_session(self._login, whole, proxy=self._proxy or "", locked=locked)
 
     def _whole(self, text: str) -> str:

@@ -19,7 +19,6 @@ from kit.errors import SlowError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh.known import files, is_plain
-from kit.remote.ssh.locked import locked_key
 from kit.remote.ssh.refusals import (
     SILENT,
     broken_error,
@@ -28,7 +27,6 @@ from kit.remote.ssh.refusals import (
     dropped,
     dropped_error,
     known_name,
-    login_refused_error,
     missing_key_error,
     no_connection_error,
     unresolved_error,
@@ -199,12 +197,8 @@ class FabricTransport:
         except paramiko.BadHostKeyException as error:
             name = known_name(error.hostname, connection.port) if error.hostname == connection.host else ""
             raise changed_key_error(target, name=name) from error
-        except paramiko.PasswordRequiredException as error:
-            # Python's ssh does not know this agent, which may have the key.
-            if "identityagent" in connection.ssh_config:
-                raise _given_up(connection) from error
-            raise login_refused_error(target, str(error), locked=locked_key(target)) from error
         except paramiko.AuthenticationException as error:
+            # Also if a key needs a passphrase: OpenSSH's client may have an agent for it, and names the cause.
             raise _given_up(connection) from error
         except paramiko.SSHException as error:
             if any(words in str(error) for words in _BY_FILES):

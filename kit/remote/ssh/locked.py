@@ -1,20 +1,33 @@
-"""A key that ssh left out at a refused login: it has a passphrase, and no agent of this machine holds it."""
+"""A key with which ssh cannot log in: it has a passphrase, and the agent that ssh uses does not hold it.
+
+ssh may offer the public half of such a key, also without an agent. If the VM accepts that, the login fails because
+the private half cannot be read. ssh prints the same text for a key that the VM does not know.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import os
+import pwd
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
 
 from kit.model.host import Login
 from kit.remote.machine.home import expanded
-from kit.remote.ssh.settings import settings_of
+from kit.remote.ssh.settings import agent_of, settings_of
 
 # A key file is small, an agent answers at once unless it is the one of another, dead session.
 _MOST = 1 << 16
 _LIMIT_S = 5.0
+# What ssh replaces in the name of a key, and the settings whose values it writes there.
+_PART = re.compile(r"%(?P<token>.)|\$\{(?P<name>\w+)\}")
+_TOKENS = {"h": "hostname", "p": "port", "r": "user"}
 # The beginning of a key in OpenSSH's own format (PROTOCOL.key). Its public half is never encrypted.
 _MAGIC = b"openssh-key-v1\0"
 _ARMOR = re.compile(rb"-----BEGIN OPENSSH PRIVATE KEY-----(?P<body>.*?)-----END ", re.DOTALL)
@@ -22,15 +35,29 @@ _ARMOR = re.compile(rb"-----BEGIN OPENSSH PRIVATE KEY-----(?P<body>.*?)-----END 
 _SEALED = re.compile(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: *4,ENCRYPTED", re.MULTILINE)
 
 
-def locked_key(login: Login) -> str:
-    """Return the first key file for this VM that ssh could not read without a passphrase, or "" if it can read all.
+class LockedKey(Struct, frozen=True, kw_only=True):
+    """A key file that ssh cannot read without its passphrase, and the agent that could hold the key.
 
-    These are the login's key, or those of your ssh_config and ssh's own names. This contacts no host.
+    `agent` is the socket of ssh's agent for this VM if it is not the one in SSH_AUTH_SOCK, else "". `without` is the
+    IdentityAgent by which ssh uses no agent: `none`, or a variable that is not set. `unlisted`: the file of the public
+    half is missing, and without it ssh takes this key from no agent.
+    """
+
+    path: str
+    agent: str = ""
+    without: str = ""
+    unlisted: bool = False
+
+
+def locked_key(login: Login) -> LockedKey | None:
+    """Return the first key for this VM that ssh could not use without a passphrase, or None if it can use all.
+
+    This considers the login's key, or without one those of your ssh_config and ssh's own names. It contacts no host.
     """
     settings = settings_of(login)
+    socket = agent_of(settings)
     held: frozenset[str] | None = None
-    for name in settings.get("identityfile", []):
-        path = expanded(name)
+    for path in _paths(login, settings):
         try:
             with path.open("rb") as file:
                 content = file.read(_MOST)
@@ -39,10 +66,37 @@ def locked_key(login: Login) -> str:
         if not needs_passphrase(content):
             continue
         if held is None:
-            held = _held(settings)
-        if not held & _public_halves(content, f"{path}.pub"):
-            return str(path)
-    return ""
+            held = _held(socket)
+        halves = _public_halves(content, f"{path}.pub")
+        only = bool(login.key) or settings.get("identitiesonly") == ["yes"]
+        # ssh offers all keys of the agent, and nobody can say whether this is one of them.
+        if held & halves or (held and not halves and not only):
+            continue
+        name = settings.get("identityagent", ["SSH_AUTH_SOCK"])[0]
+        return LockedKey(
+            path=str(path),
+            agent="" if socket == os.environ.get("SSH_AUTH_SOCK", "") else socket,
+            without=name if not socket and name != "SSH_AUTH_SOCK" else "",
+            unlisted=not halves and only,
+        )
+    return None
+
+
+def _paths(login: Login, settings: Mapping[str, Sequence[str]]) -> list[Path]:
+    """Return the key files for this VM. ssh prints those of ssh_config with ~, tokens and variables."""
+    if login.key:
+        return [Path(login.key)]
+    values = {"%": "%", "d": str(expanded("~")), "i": str(os.getuid()), "n": login.address}
+    values |= {token: settings[name][0] for token, name in _TOKENS.items() if name in settings}
+    # Without a name for its user id, ssh does not run.
+    with suppress(KeyError):
+        values["u"] = pwd.getpwuid(os.getuid()).pw_name
+
+    def value(part: re.Match[str]) -> str:
+        known = os.environ.get(part["name"]) if part["name"] else values.get(part["token"])
+        return part[0] if known is None else known
+
+    return [Path(_PART.sub(value, str(expanded(name)))) for name in settings.get("identityfile", [])]
 
 
 def needs_passphrase(content: bytes) -> bool:
@@ -91,11 +145,9 @@ def _public_halves(content: bytes, file: str) -> frozenset[str]:
     return frozenset(halves)
 
 
-def _held(settings: dict[str, list[str]]) -> frozenset[str]:
-    """Return the public halves of the keys that your agent holds, as base64."""
-    named = settings.get("identityagent", ["SSH_AUTH_SOCK"])[0]
-    path = os.environ.get("SSH_AUTH_SOCK", "") if named == "SSH_AUTH_SOCK" else str(expanded(named))
-    if path in ("", "none"):
+def _held(socket: str) -> frozenset[str]:
+    """Return the public halves of the keys that the agent with this socket holds, as base64."""
+    if not socket:
         return frozenset()
     try:
         done = subprocess.run(
@@ -104,8 +156,10 @@ def _held(settings: dict[str, list[str]]) -> frozenset[str]:
             capture_output=True,
             timeout=_LIMIT_S,
             check=False,
-            env=os.environ | {"SSH_AUTH_SOCK": path},
+            env=os.environ | {"SSH_AUTH_SOCK": socket},
         )
     except (OSError, subprocess.TimeoutExpired):
         return frozenset()
-    return frozenset(half for line in done.stdout.decode(errors="replace").splitlines() for half in line.split()[1:2])
+    # Without a key in the agent, it prints a sentence.
+    lines = done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
+    return frozenset(half for line in lines for half in line.split()[1:2])

@@ -8,6 +8,7 @@ import shlex
 
 from kit.errors import LoginRefusedError, UnreachableError
 from kit.model.host import Login
+from kit.remote.ssh.locked import LockedKey
 from kit.remote.ssh.openssh import CONNECT_TIMEOUT_S, by_hand
 from kit.remote.ssh.retry import Failure
 from kit.remote.ssh.transport import CSH
@@ -20,6 +21,11 @@ _DROPPED = re.compile(
 # Beside that, at LogLevel INFO or by a jump host's ssh; and what ssh writes of a kept connection that is gone.
 _BESIDE = re.compile(r"^(Connection (closed|reset) by |Control ?[Ss]ocket |mux_?client)")
 _REFUSED = re.compile(r"Permission denied|Too many authentication failures|no mutual signature|sign_and_send_pubkey")
+# The VM accepts keys, and ssh had none that it accepts.
+_BY_KEY = re.compile(r"Permission denied \([^)]*publickey")
+# ssh writes the cause itself, in a line before the last one.
+_CAUSE = re.compile(r"Too many authentication failures|no mutual signature|sign_and_send_pubkey")
+_UNSIGNED = re.compile(r"sign_and_send_pubkey: .*(agent refused operation|communication with agent failed)")
 _CHANGED = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|HOST KEY .* CHANGED")
 # ssh writes both with the file and the name in which it looked.
 _CHANGED_FOR = re.compile(r"^(Host|\S+ host) key for (?P<name>[\w.:\[][\w.:%\[\]-]*) has changed", re.MULTILINE)
@@ -62,9 +68,9 @@ def dropped(text: str, *, proxied: bool = False) -> bool:
     return bool(_DROPPED.search(text)) and not proxy_cause(text, proxied=proxied)
 
 
-def refused(text: str) -> bool:
-    """Return whether the other side refused the login."""
-    return bool(_REFUSED.search(text))
+def keys_refused(text: str) -> bool:
+    """Return whether the other side refused the login by key, and ssh does not say why."""
+    return bool(_BY_KEY.search(text)) and not _CAUSE.search(text)
 
 
 def is_bare(text: str) -> bool:
@@ -122,12 +128,12 @@ def failure_of(text: str, *, proxied: bool = False) -> Failure:
 
 
 def no_session(  # noqa: PLR0911  (one for each kind of failure)
-    login: Login, text: str, *, proxy: str = "", locked: str = ""
+    login: Login, text: str, *, proxy: str = "", locked: LockedKey | None = None
 ) -> UnreachableError:
     """Return the error for OpenSSH's exit code 255 before anything ran; `text` is what it wrote.
 
-    `proxy` is how ssh_config reaches the VM, such as `ProxyJump bastion`, or "". `locked` is a key file for it that
-    has a passphrase which no agent knows, or "".
+    `proxy` is how ssh_config reaches the VM, such as `ProxyJump bastion`, or "". `locked` is a key for it that ssh
+    cannot use without its passphrase.
     """
     if CSH in text.splitlines():
         return csh_error(login)
@@ -142,18 +148,27 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
     if distrusted(text):
         return _key_error(login, text)
     if _REFUSED.search(text):
-        # ssh doubles each backslash, as in CORP\ann.
-        user = (login.user or "").replace("\\", "\\\\")
-        # The ssh of a ProxyJump names its own keys first.
-        unused = next((line for line in _UNUSED.finditer(text) if login.key in (None, line["key"])), None)
-        if unused is not None:
-            return unused_key_error(login, unused["key"], unused["why"][:_MOST_SHOWN])
-        return login_refused_error(login, last.removeprefix(f"{user}@{login.address}: "), locked=locked)
+        return _refused_error(login, text, locked)
     if _UNRESOLVED.search(text):
         return unresolved_error(login)
     if _NOBODY.search(text):
         return nobody_error(login, last)
     return no_connection_error(login, SILENT.format(CONNECT_TIMEOUT_S) if _SILENT.search(text) else last)
+
+
+def _refused_error(login: Login, text: str, locked: LockedKey | None) -> LoginRefusedError:
+    """Return the error for a refused login, by the cause that ssh wrote before its last line."""
+    # The ssh of a ProxyJump names its own keys first.
+    unused = next((line for line in _UNUSED.finditer(text) if login.key in (None, line["key"])), None)
+    if unused is not None:
+        return unused_key_error(login, unused["key"], unused["why"][:_MOST_SHOWN])
+    lines = [line.strip() for line in reversed(text.splitlines())]
+    line = next((line for line in lines if _CAUSE.search(line)), lines[0])
+    if _UNSIGNED.search(line):
+        return unsigned_error(login, line)
+    # ssh doubles each backslash, as in CORP\ann.
+    user = (login.user or "").replace("\\", "\\\\")
+    return login_refused_error(login, line.removeprefix(f"{user}@{login.address}: "), locked=locked)
 
 
 def _key_error(login: Login, text: str) -> UnreachableError:
@@ -190,14 +205,14 @@ def proxy_error(login: Login, proxy: str, cause: str) -> UnreachableError:
     )
 
 
-def login_refused_error(login: Login, text: str, *, locked: str = "") -> LoginRefusedError:
-    """Return the error for a login that the VM refused. `locked` is a key that was left out for its passphrase."""
-    if locked:
+def login_refused_error(login: Login, text: str, *, locked: LockedKey | None = None) -> LoginRefusedError:
+    """Return the error for a login that the VM refused. `locked` is a key that may be the right one."""
+    if locked is not None:
         return LoginRefusedError(
-            f"{where(login)} refused the login: {text}. ssh did not offer {locked}: it has a passphrase, and no "
-            "agent holds it",
-            hint=f"load it: ssh-add {shlex.quote(locked)} (if no agent runs, first: eval $(ssh-agent)), or set user= "
-            f"and key= in the hosts file. Then try: {by_hand(login)}",
+            f"{where(login)} refused the login: {text.rstrip('.')}. The key {locked.path} has a passphrase, "
+            f"and {_why_locked(locked)}, so ssh cannot log in with it",
+            hint=f"if the VM knows this key, {_unlock(locked)}; otherwise add its public half to "
+            f"~/.ssh/authorized_keys there, or set user= and key= in the hosts file. Then try: {by_hand(login)}",
             host=login.host,
         )
     return LoginRefusedError(
@@ -206,6 +221,31 @@ def login_refused_error(login: Login, text: str, *, locked: str = "") -> LoginRe
         f"Then try: {by_hand(login)}",
         host=login.host,
     )
+
+
+def _why_locked(key: LockedKey) -> str:
+    if key.without:
+        return f"ssh uses no agent for this host (IdentityAgent {key.without})"
+    if key.unlisted:
+        return f"without {key.path}.pub ssh takes it from no agent"
+    return f"the agent {key.agent} does not hold it" if key.agent else "no agent holds it"
+
+
+def _unlock(key: LockedKey) -> str:
+    """Return what to do so that ssh can use a key: one or more steps."""
+    file = shlex.quote(key.path)
+    steps = []
+    if key.without == "none":
+        steps.append("remove IdentityAgent none for this host from your ssh_config")
+    elif key.without:
+        steps.append(f"set {key.without[1:]} to the socket of your agent")
+    if key.unlisted:
+        steps.append(f"write its public half: ssh-keygen -y -f {file} > {shlex.quote(key.path + '.pub')}")
+    if key.agent:
+        steps.append(f"load it: SSH_AUTH_SOCK={shlex.quote(key.agent)} ssh-add {file}")
+    else:
+        steps.append(f"load it: ssh-add {file} (if no agent runs, first: eval $(ssh-agent))")
+    return ", and ".join(steps)
 
 
 def unused_key_error(login: Login, key: str, why: str) -> LoginRefusedError:
@@ -221,6 +261,16 @@ def unused_key_error(login: Login, key: str, why: str) -> LoginRefusedError:
         hint = f"is it a private key, and was it copied as a whole? This reads it: ssh-keygen -y -f {file}"
     return LoginRefusedError(
         f"{where(login)} refused the login, and ssh cannot use the key {key}: {why}", hint=hint, host=login.host
+    )
+
+
+def unsigned_error(login: Login, text: str) -> LoginRefusedError:
+    """Return the error for a login with a key of the agent that the agent did not use. `text` is ssh's line."""
+    return LoginRefusedError(
+        f"{where(login)} refused the login: {text[:_MOST_SHOWN]}",
+        hint="your agent must sign with this key. It may be locked, or wait until you confirm it or touch a token. "
+        f"Then try: {by_hand(login)}",
+        host=login.host,
     )
 
 

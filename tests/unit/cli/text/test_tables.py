@@ -156,6 +156,24 @@ def test_a_pipe_gets_whole_cells(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "…" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (
+            "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48",
+            6,
+        ),  # Thai: six letters, and marks above them
+        ("\u0928\u092e\u0938\u094d\u0924\u0941", 4),  # Hindi: three letters, one of them with a virama
+        ("\u1112\u1161\u11ab", 2),  # Korean, decomposed
+        ("\ud55c", 2),
+        ("e\u0301", 1),
+        ("1\u20e3", 1),
+    ],
+)
+def test_marks_take_no_cell(text: str, count: int) -> None:
+    assert cells(text) == count
+
+
 def test_wide_characters_take_two_cells() -> None:
     rows = [("python 训练.py", 3), ("python train.py", 12)]
     assert table(rows, ("COMMAND", "NP")).splitlines() == [

@@ -583,10 +583,19 @@ def test_a_node_that_is_silent_is_reported(make_head: MakeHead, monkeypatch: pyt
     ]
 
 
+@pytest.mark.parametrize("stops_kit", [True, False])
 def test_ctrl_z_warns_that_the_run_needs_kit(
-    following: StartFollowing, head: Head, heard: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    following: StartFollowing,
+    head: Head,
+    heard: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    stops_kit: bool,
 ) -> None:
+    """Unless kit goes on at once, as in `ssh -t HOST kit run …`."""
     stops: list[str] = []
+    monkeypatch.setattr("kit.flows.run.follow.stoppable", lambda: stops_kit)
     monkeypatch.setattr(interrupts, "suspend", lambda: stops.append("stopped"))
     gate = tmp_path / "gate"
     manner = Manner(operator=True, needed=True)
@@ -602,8 +611,8 @@ def test_ctrl_z_warns_that_the_run_needs_kit(
     thread.start()
     assert to_its_end(follower)["exit_code"] == 0
     thread.join()
-    (warning,) = remembered(follower).warnings
-    assert warning.text == f"run {head.ids[0]} ends if kit is suspended for a minute"
+    warning = f"run {head.ids[0]} ends if kit is suspended for a minute"
+    assert [event.text for event in remembered(follower).warnings] == ([warning] if stops_kit else [])
     assert (heard, follower.interrupted, stops) == ([signal.SIGTSTP], 0, ["stopped"])
 
 
@@ -627,6 +636,27 @@ def test_suspend_stops_and_continues() -> None:
 def test_suspend_goes_on_where_no_shell_could_continue_it() -> None:
     argv = [sys.executable, "-c", _SUSPENDS]
     assert subprocess.run(argv, capture_output=True, start_new_session=True, timeout=60, check=True).stdout == b"on\n"
+
+
+_STOPPABLE = "from kit.remote.machine.interrupts import stoppable; print(stoppable())"
+# A wrapper in the group of its program, as `timeout` and `uv run`.
+_WRAPPED = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_STOPPABLE!r}])"
+
+
+@pytest.mark.parametrize("program", [_STOPPABLE, _WRAPPED], ids=["alone", "in a wrapper"])
+@pytest.mark.parametrize("group", ["own session", "own group"])
+def test_ctrl_z_stops_only_what_a_shell_can_continue(program: str, group: str) -> None:
+    own_session = group == "own session"
+    argv = [sys.executable, "-c", program]
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        timeout=60,
+        check=True,
+        start_new_session=own_session,
+        process_group=None if own_session else 0,
+    )
+    assert done.stdout == f"{not own_session}\n".encode()
 
 
 def test_interrupts_leave_what_is_ignored_alone() -> None:
