@@ -19,11 +19,11 @@ from kit.errors import SlowError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh.known import files, is_plain
+from kit.remote.ssh.login_errors import csh_error
 from kit.remote.ssh.refusals import (
     SILENT,
     broken_error,
     changed_key_error,
-    csh_error,
     dropped,
     dropped_error,
     known_name,

@@ -16,13 +16,13 @@ from kit.errors import Interrupted, SlowError, UnreachableError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh.attempts import Attempts
+from kit.remote.ssh.login_errors import no_shell_error
 from kit.remote.ssh.openssh import SSH_FAILED, control_argv, openssh_argv
 from kit.remote.ssh.private import make_folder
 from kit.remote.ssh.refusals import (
     broken_error,
     missing_key_error,
     no_connection_error,
-    no_shell_error,
 )
 from kit.remote.ssh.starting import starting
 from kit.remote.ssh.talk import START_S, Ended, LateError, StoppedError, Talk

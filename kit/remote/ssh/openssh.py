@@ -89,6 +89,13 @@ def by_hand(target: Login) -> str:
     return shlex.join([*argv, f"{target.user}@{target.address}" if target.user else target.address])
 
 
+def where(login: Login) -> str:
+    """`user@address:port`, as far as the login states them."""
+    port = f":{login.port}" if login.port else ""
+    user = f"{login.user}@" if login.user else ""
+    return f"{user}{login.address}{port}"
+
+
 def control_argv(target: Login, request: Literal["check", "exit"]) -> tuple[str, ...]:
     """Return the command that checks or ends the kept connection to this VM. It contacts no host."""
     return ("ssh", "-O", request, "-o", f"ControlPath={quoted(target.socket or 'none')}", "--", target.address)
