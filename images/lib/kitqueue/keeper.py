@@ -216,6 +216,9 @@ class Keeper:
                 # If it was started, a keeper was killed between the two steps.
                 if run.cut:
                     self._begin(run, dict(entry, nodes=view.nodes), start.chosen, view)
+                # A power cut must not take the entry and leave an empty record: then nobody would know the run.
+                for path in (run.path("record.json"), run.folder, str(self.root)):
+                    store.to_disk(path)
             except OSError as error:
                 # The next look tries again.
                 self._failures[start.id] = str(error)

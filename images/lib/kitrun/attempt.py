@@ -78,6 +78,8 @@ class Attempt:
         self.left: Dict[str, int] = {}
         self.guarded = False
         self._cleaned = False
+        # The nodes that were quiet when this attempt ended.
+        self._quiet: FrozenSet[str] = frozenset()
         self._signal = 0
         self._began = time.monotonic()
         self._looked = 0.0
@@ -193,6 +195,7 @@ class Attempt:
                 self.note("stopping", why=self.stop.why)
         process.stdout.close()
         process.stderr.close()
+        procs.close_child_pipe(wake)
 
     def _read(self, fd: int, pipes: Pipes) -> None:
         data = os.read(fd, 262144)
@@ -382,6 +385,7 @@ class Attempt:
         """End what is left on each node. A node that cannot be reached has its own guard, or no ranks."""
         if not self.guarded:
             self.guard()
+        self._quiet = frozenset(node.name for node in self.nodes if node.is_quiet)
         missed = self.lost_hosts()
         self.left = nodes.ask([node for node in self.nodes if node.name not in missed], "end", "left", patience)
         # A node that only mpirun lost may answer, but kit does not wait long for it.
@@ -421,6 +425,7 @@ class Attempt:
             words=tuple(self.output.words),
             lost=tuple(node.name for node in self.lost),
             silent=tuple(silent) if self._cleaned else (),
+            quiet=tuple(name for name in silent if name in self._quiet) if self._cleaned else (),
         )
         if self.launch.elastic:
             # It has no mpirun, and goes on without ranks that fail.

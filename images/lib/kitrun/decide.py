@@ -108,6 +108,8 @@ class Outcome(NamedTuple):
     # The nodes that the guards lost, and those that did not answer when kit cleaned up.
     lost: Tuple[str, ...]
     silent: Tuple[str, ...] = ()
+    # Those of `silent` that had sent nothing for a while when the attempt ended.
+    quiet: Tuple[str, ...] = ()
 
 
 # Stop
@@ -197,8 +199,10 @@ def next_step(stopping: Stopping, now: float, *, ranks_gone: bool, reported: boo
 def lost_hosts(outcome: Outcome, places: Sequence[Mapping[str, Any]], head: str) -> List[str]:
     """Return the nodes that the guards or mpirun itself missed, at the start, later, or at the end."""
     names = list(outcome.lost)
-    if outcome.first is None and outcome.stop is None:
-        names += [name for name in outcome.silent if name not in names]
+    if outcome.stop is None:
+        # Other ranks may notice a dead host before kit does. The host of the rank that failed was there.
+        silent = outcome.silent if outcome.first is None else outcome.quiet
+        names += [name for name in silent if name not in names and not (outcome.first and outcome.first.host == name)]
     text = "\n".join(outcome.words)
     node_of = {word: str(place["node"]) for place in places for word in (place["node"], place["address"])}
     missed = []
@@ -341,4 +345,4 @@ def retries(policy: Mapping[str, Any], number: int, stop: Optional[Stop], failur
 def backoff(policy: Mapping[str, Any], number: int) -> float:
     """Return the seconds to wait after attempt `number`. They double with each attempt."""
     first = float(policy.get("backoff") or 1.0)
-    return min(LONGEST_BACKOFF_S, first * 2.0 ** (number - 1))
+    return min(LONGEST_BACKOFF_S, first * 2.0 ** min(number - 1, 64))

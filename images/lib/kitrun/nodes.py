@@ -13,6 +13,7 @@ from kitrun.guard import LOST_S, Watch
 
 BEAT_S = 3.0
 AGAIN_S = 2.0
+QUIET_S = 10.0
 REMOTE = ("python3", "-IS", "/opt/kit/bin/kit-node", "guard")
 # Shorter limits than ssh's own: kit gives up a stream over a cut link, and tries another one.
 LIMITS = ("-o", "ConnectTimeout=8", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
@@ -54,6 +55,9 @@ class Node:
     def open(self) -> None:
         self._tried = time.monotonic()
         self._rest = b""
+        if not self.streams:
+            # What came before, such as a slow copy of the code on the head, is no silence of the node.
+            self.begun = self._tried
         self.streams += 1
         try:
             self._process = subprocess.Popen(
@@ -139,7 +143,13 @@ class Node:
     @property
     def lost(self) -> bool:
         """Whether it has been silent for so long that its guard has ended the ranks there, or soon will."""
-        return not self.helpless and time.monotonic() - (self.heard if self.heard is not None else self.begun) > LOST_S
+        silent = time.monotonic() - (self.heard if self.heard is not None else self.begun)
+        return self.streams > 0 and not self.helpless and silent > LOST_S
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its guard, which sends something every two seconds, has stopped doing so."""
+        return self.heard is not None and not self.helpless and time.monotonic() - self.heard > QUIET_S
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -156,7 +166,7 @@ class Node:
 class Here:
     """The head's part in a run, with the methods of a Node."""
 
-    lost = helpless = False
+    lost = helpless = is_quiet = False
     fd: Optional[int] = None
     streams = 1
 

@@ -249,3 +249,11 @@ def child_pipe() -> int:
     signal.set_wakeup_fd(write_end)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return read_end
+
+
+def close_child_pipe(read_end: int) -> None:
+    """Close the pipe of `child_pipe`: a run that is retried for weeks has one for each attempt."""
+    write_end = signal.set_wakeup_fd(-1)
+    for fd in (read_end, write_end):
+        if fd >= 0:
+            os.close(fd)

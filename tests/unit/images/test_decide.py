@@ -163,6 +163,9 @@ ORTE was unable to reliably start one or more daemons.
         # After a failure or a stop, a node that does not answer is a consequence.
         ({"silent": ("gpu2",), "first": end()}, []),
         ({"silent": ("gpu2",), "stop": decide.Stop("why", 1.0, 143)}, []),
+        # But a node that was quiet before was lost before. The host of the rank that failed was there.
+        ({"silent": ("gpu2", "gpu3"), "quiet": ("gpu2", "gpu3"), "first": end()}, ["gpu3"]),
+        ({"silent": ("gpu3",), "quiet": ("gpu3",), "stop": decide.Stop("why", 1.0, 143)}, []),
         ({"words": tuple(LOST.splitlines())}, ["gpu3"]),
         ({"words": tuple(LOST.splitlines()), "lost": ("gpu2", "gpu3")}, ["gpu2", "gpu3"]),
         ({"words": tuple(UNSTARTED.splitlines()), "any_up": False}, ["gpu2", "gpu3"]),
@@ -330,7 +333,8 @@ def test_retries(policy: dict[str, Any], number: int, stop: Any, kind: str, agai
 
 
 @pytest.mark.parametrize(
-    ("policy", "number", "seconds"), [({}, 1, 1.0), ({}, 4, 8.0), ({"backoff": 0.5}, 2, 1.0), ({}, 20, 60.0)]
+    ("policy", "number", "seconds"),
+    [({}, 1, 1.0), ({}, 4, 8.0), ({"backoff": 0.5}, 2, 1.0), ({}, 20, 60.0), ({}, 5000, 60.0)],
 )
 def test_the_wait_doubles_up_to_a_minute(policy: dict[str, Any], number: int, seconds: float) -> None:
     assert decide.backoff(policy, number) == seconds

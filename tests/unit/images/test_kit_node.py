@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -269,6 +270,24 @@ def is_guard(pid: int) -> bool:
         return b"\0guard\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+
+
+def test_the_silence_of_a_node_counts_from_the_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head may copy the code of a run for a minute before."""
+    nodes: Any = launcher.load("kitrun.nodes")
+    monkeypatch.setattr(nodes, "SSH", ("sh", "-c", "read -r word"))
+    node = nodes.Node("gpu2", "10.0.0.2", "r1")
+    node.begun -= 1000
+    assert (node.lost, node.is_quiet) == (False, False)
+    node.open()
+    assert node.lost is False
+    node.begun -= 1000
+    assert (node.lost, node.is_quiet) == (True, False)
+    node.heard = time.monotonic()
+    assert (node.lost, node.is_quiet) == (False, False)
+    node.heard -= 20
+    assert (node.lost, node.is_quiet) == (False, True)
+    node.close()
 
 
 @pytest.mark.parametrize("how", ["exec sleep 600", "exit 255"])

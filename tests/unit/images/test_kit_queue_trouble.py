@@ -169,6 +169,30 @@ def test_a_keeper_that_dies_between_the_start_and_the_line_starts_nothing_twice(
     assert len(line.attached(run).story().events("attempt")) == 1
 
 
+def test_a_run_leaves_the_line_only_after_its_record_outlives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keepers: Any = launcher.load("kitqueue.keeper")
+    run, entry, order = "20261121-101500-3fa2", {"id": 1}, []
+    keeper = object.__new__(keepers.Keeper)
+    keeper.root, keeper._failures = str(tmp_path), {}
+    (tmp_path / ".queue").mkdir()
+
+    def begin(started: Any, *_: object) -> None:
+        Path(started.folder).mkdir()
+        Path(started.path("record.json")).write_text("{}")
+        order.append("begin")
+
+    monkeypatch.setattr(keeper, "_begin", begin)
+    monkeypatch.setattr(keepers.line, "read", lambda *_: entry)
+    monkeypatch.setattr(keepers.line, "remove", lambda *_: order.append("remove"))
+    to_disk = keepers.store.to_disk
+    monkeypatch.setattr(keepers.store, "to_disk", lambda path: (order.append(Path(path).name), to_disk(path)))
+    start = SimpleNamespace(id=run, chosen=())
+    assert keeper._start(start, SimpleNamespace(entries={run: entry}, nodes={}))
+    assert order == ["begin", "record.json", run, tmp_path.name, "remove"]
+
+
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 needs_mounts = pytest.mark.skipif(
     os.geteuid() != 0 or subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode != 0,

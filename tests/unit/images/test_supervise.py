@@ -243,6 +243,15 @@ def test_it_is_started_again_until_it_is_well(head: Head) -> None:
     head.nothing_left()
 
 
+def test_an_attempt_leaves_no_open_file_behind(head: Head) -> None:
+    """A run may be started again for weeks."""
+    script = "ls /proc/$PPID/fd | wc -l; [ $KIT_ATTEMPT = 4 ]"
+    story = head.done(*SCRIPT, script, policy={"retries": 5, "backoff": 0.02})
+    first, *others = map(int, story.mpirun)
+    assert others == [first] * 3
+    head.nothing_left()
+
+
 def test_it_says_how_old_the_last_checkpoint_is(head: Head) -> None:
     script = 'mkdir -p $KIT_CHECKPOINT_DIR/a; touch -d "1 hour ago" $KIT_CHECKPOINT_DIR/a/model; [ $KIT_ATTEMPT = 2 ]'
     story = head.done(*SCRIPT, script, policy={"retries": 1, "backoff": 0.02})
