@@ -170,8 +170,10 @@ def _proxy(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
         and packages.major(facts.engine.split("+")[0].split("-")[0])[:1] < _PROXIES_IN_FILE
         and facts.systemd
     ):
+        # systemd replaces what follows a single %.
         lines = "".join(
-            f'Environment="{key.upper().replace("-", "_")}={value}"\n' for key, value in wanted["proxies"].items()
+            f'Environment="{key.upper().replace("-", "_")}={value.replace("%", "%%")}"\n'
+            for key, value in wanted["proxies"].items()
         )
         text = f"[Service]\n{lines}".encode()
         if facts.has(DOCKER_PROXY, text, "600"):

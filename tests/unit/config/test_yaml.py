@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from kit.config.words import shown
 from kit.config.yaml import MOST_BYTES, load_spec
 from kit.errors import InputErrors
 from kit.model.spec import ClusterSpec
@@ -202,6 +203,8 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("volumes: /a:/b", 1, "volumes: '/a:/b' is not a list", "write volumes: [/a:/b]"),
         ("volumes: ''", 1, "volumes: '' is not a list", "volumes: [/data/imagenet:/data:ro]"),
         ("volumes:\n- type: bind", 2, "volumes, item 1: a group of KEY: VALUE is not one piece", "write SOURCE:TARGET"),
+        ("setup: {proxy: 'http://ann:pa/ss@p'}", 1, "setup.proxy: this is not the address of a proxy", "as %XX"),
+        ("setup: {proxy: 'http://ann:%4@p'}", 1, "this is not the address", "http://USER:PASSWORD@HOST:PORT with"),
         ("image: {pip: [[a]]}", 1, "image.pip, item 1: a list is not one piece of text", "write pandas"),
         ("image: {frameworks: pytorch}", 1, "'pytorch' is not a list of tensorflow", "write frameworks: [pytorch]"),
         ("image: {frameworks: 'mxne, torch'}", 1, "is not a list of tensorflow", "frameworks: [mxnet, pytorch]"),
@@ -320,3 +323,40 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
     )
     assert problems(bomb) == [(2, "*a is an alias, which kit.yaml does not allow", "write the value itself")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "setup: {proxy: 'ann:s3cret@proxy:3128'}",
+        "setup: {proxy: 'http://ann:s3cret @proxy:3128'}",
+        "setup:\n  proxy:http://ann:s3cret@proxy:3128",
+        "setup: {prox: 'http://ann:s3cret@proxy:3128'}",
+        "setup.proxy: http://ann:s3cret@proxy:3128",
+        "setup: http://ann:s3cret@proxy:3128",
+        "proxy:http://ann:s3cret@proxy:3128",
+        "registry: https://ann:s3cret@reg/team",
+        "registry: ann:s3cret@reg/team",
+        "registry: ann:s3/cret@reg/team",
+        "image: {pip: ['--index-url https://ann:s3cret@pypi.corp/simple torch']}",
+        "image: {pip: ['--index-url https://ann:p/s3cret@pypi.corp/simple torch']}",
+        "image: https://ann:s3cret@reg/team/image:1",
+        f"proxy:http://ann:s3cret{'x' * 80}@proxy:3128",
+    ],
+)
+def test_a_password_in_an_address_is_never_printed(text: str) -> None:
+    assert "s3" not in str(problems(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["git@host:path@main", "http://proxy:3128/a@b", "https://HOST/PATH@BRANCH", "git+gpu1:repo@main", "a/b:1@sha256:c",
+     "b:1@sha256:c", "http://USER:PASSWORD@HOST:PORT", "ubuntu@gpu1:22"],
+)  # fmt: skip
+def test_an_address_without_a_password_stays_readable(text: str) -> None:
+    assert shown(text) == f"'{text}'"
+
+
+def test_a_proxy_may_have_a_percent_encoded_password() -> None:
+    proxy = "http://ann:s3cr%40et@proxy:3128/"
+    assert load_spec(f"setup: {{proxy: '{proxy}'}}", source="kit.yaml").setup.proxy == proxy

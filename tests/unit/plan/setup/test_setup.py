@@ -9,6 +9,7 @@ import pytest
 from kit.cli.text.plan import setup_plan as text_of
 from kit.config.validate import spec_from
 from kit.model.plan import Plan
+from kit.model.secret import Secret
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.facts import GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
 from kit.model.setup.paths import (
@@ -272,6 +273,18 @@ def test_an_old_engine_reads_its_proxy_from_a_unit() -> None:
     new = draft(facts(engine="26.1.5", compose="2.26.1"), areas=("docker",), setup=proxy).plan
     assert any(isinstance(step, ConfigureEngine) for _, step in new.steps())
     assert "secret@" not in text + text_of(new, verbose=True)
+
+
+def test_systemd_does_not_replace_a_percent_sign_in_a_proxy() -> None:
+    proxy = {"proxy": "http://ann:s3cr%40et@proxy:3128"}
+    old = draft(facts(engine="20.10.24", compose="2.26.1"), areas=("docker",), setup=proxy).plan
+    (unit,) = [step.content for _, step in old.steps() if isinstance(step, WriteSystemFile)]
+    assert isinstance(unit, Secret)
+    assert b'HTTP_PROXY=http://ann:s3cr%%40et@proxy:3128"' in unit.reveal()
+    new = draft(facts(engine="26.1.5", compose="2.26.1"), areas=("docker",), setup=proxy).plan
+    (settings,) = [step.content for _, step in new.steps() if isinstance(step, ConfigureEngine)]
+    assert isinstance(settings, Secret)
+    assert b'"http-proxy": "http://ann:s3cr%40et@proxy:3128"' in settings.reveal()
 
 
 def test_the_drivers_packages_fit_the_kernel() -> None:
