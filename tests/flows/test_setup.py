@@ -192,6 +192,17 @@ def test_a_new_file_with_a_password_is_for_root_only(
     assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == mode
 
 
+def test_a_file_that_gets_a_password_is_for_root_only_until_the_undo(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.write("/etc/docker/daemon.json", '{"debug": false}')
+    vm.path("/etc/docker/daemon.json").chmod(0o644)
+    up(reporter, vm, setup={"proxy": "http://ann:secret@proxy:3128"})
+    assert "ann:secret@" in vm.read("/etc/docker/daemon.json")
+    assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == 0o600
+    up(reporter, vm, undo=True)
+    assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == 0o644
+
+
 def test_settings_that_dockerd_refuses_change_nothing(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
