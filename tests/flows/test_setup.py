@@ -142,6 +142,23 @@ def test_podmans_docker_is_known_by_its_version(vm: SetupHost) -> None:
     assert observe(SetupTransport(vm), ()).podman
 
 
+def test_an_engine_whose_unit_changed_is_restarted_only_without_containers(
+    reporter: Remembering, vm: SetupHost
+) -> None:
+    """Such as after a kit setup that was killed. Live-restore does not keep the GPUs of containers through a reload."""
+    vm.with_engine()
+    assert not observe(SetupTransport(vm), ()).stale_engine
+    vm.write("/fake/stale-unit", "yes")
+    vm.write("/fake/live-restore", "true")
+    vm.write("/fake/containers", "abc\n")
+    with pytest.raises(NotReadyError, match="systemd must reload to read the engine's unit again"):
+        up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert "systemctl" not in vm.log
+    vm.write("/fake/containers", "")
+    assert up(reporter, vm, setup={"proxy": "http://proxy:3128"}).changed
+    assert vm.log.count("systemctl daemon-reload") == 1
+
+
 def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_engine()
     before = b'{\n    "log-driver": "local",\n    "proxies": {"no-proxy": "x"}\n}'
