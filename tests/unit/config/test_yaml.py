@@ -41,6 +41,11 @@ def test_nothing_said_is_the_default(text: str) -> None:
     assert load_spec(text, source="kit.yaml") == ClusterSpec()
 
 
+def test_a_tag_that_says_what_the_text_is_changes_nothing() -> None:
+    spec = load_spec("head_runs_ranks: !!bool no\nslots: !!null ~\nnetwork: !!null\nname: !!str kit", source="kit.yaml")
+    assert spec == ClusterSpec(head_runs_ranks=False, name="kit")
+
+
 def test_a_whole_file() -> None:
     spec = load_spec(
         """\
@@ -287,6 +292,12 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("name: *x", 1, "*x is an alias", "write the value itself"),
         ("name: !x y", 1, "the tag '!x' is not allowed here", "the word with the !"),
         ("name: !!python/object/apply:os.system [id]", 1, "python/object/apply:os.system' is not allowed", "the !"),
+        ("head_runs_ranks: !!bool 1", 1, "'1' is not what its tag says", "remove the word with the !!"),
+        ("head_runs_ranks: !!bool foo", 1, "'foo' is not what its tag says", "remove the word with the !!"),
+        ("slots: !!null 5", 1, "'5' is not what its tag says", "remove the word with the !!"),
+        (" name: kit\nslots: 8\n", 1, "this line is indented, and a later one is not", "without spaces before it"),
+        ("# a\n\n---\n  # b\n  name: kit\n  slots: 8\nenv:\n  A: b\n", 5, "this line is indented", "without spaces"),
+        ("{a: 1}\nslots: 8\n", 2, "YAML cannot read this line", "put the value in quotes"),
         ("a: 1\n---\nb: 1", 2, "a second document starts here", "one document"),
         ("[a]: b", 1, "a key here is a list or a group", "KEY: VALUE"),
         ("name: a\0", 1, "YAML does not allow the character U+0000", "right file"),
