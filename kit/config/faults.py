@@ -12,7 +12,7 @@ from kit.config.fields import keys_of, settings
 from kit.config.kinds import FieldError, Items, Variables
 from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
-from kit.config.words import listed, near, plain, shown, spaced
+from kit.config.words import listed, near, plain, shown, spaced, without_logins
 from kit.errors import InputError
 
 _LONGEST = 300
@@ -90,15 +90,16 @@ def _problem(place: Path, fault: Fault, document: Document, over: Mapping[str, O
     setting = _setting_at(place)
     if isinstance(fault.error, UnknownKeyError) or setting is None:
         message, hint = _unknown(place, fault.value)
-        return InputError(message, hint=hint, file=document.source, line=document.line_of(place))
+        return InputError(message, hint=without_logins(hint), file=document.source, line=document.line_of(place))
     text = _text_at(place, fault.value, document) if override is None else shown(_text(fault.value))
     message, advice = _complaint(fault, text, setting, place)
     if override is not None:
         hint = advice or _hint(setting, _sample(setting, override.source))
-        return InputError(_cut(f"{override.source}: {message}"), hint=hint)
+        return InputError(_cut(f"{override.source}: {message}"), hint=without_logins(hint))
     hint = advice or _hint(setting, f"{setting.key}: {as_yaml(setting.example)}")
     where = path if not isinstance(place[-1], int) else f"{path}, item {place[-1] + 1}"
-    return InputError(_cut(f"{plain(where)}: {message}"), hint=hint, file=document.source, line=document.line_of(place))
+    line = document.line_of(place)
+    return InputError(_cut(f"{plain(where)}: {message}"), hint=without_logins(hint), file=document.source, line=line)
 
 
 def _override(path: str, over: Mapping[str, Override]) -> Override | None:
@@ -241,5 +242,5 @@ def _sample(setting: Setting, source: str) -> str:
 
 
 def _cut(text: str) -> str:
-    one_line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    one_line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in without_logins(text))
     return one_line if len(one_line) <= _LONGEST else one_line[: _LONGEST - 1] + "…"

@@ -25,6 +25,8 @@ _REGISTRY = re.compile(
     r"(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*",
     re.ASCII,
 )
+# Without an @ behind the first slash: it would end a password that has a slash.
+_PROXY = re.compile(r"https?://(?:[^\s\"'\\%$/]|%[0-9A-Fa-f]{2})+(?:/(?:[^\s\"'\\%$@]|%[0-9A-Fa-f]{2})*)?", re.ASCII)
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
@@ -98,6 +100,12 @@ def _own_variable(variable: str) -> FieldError:
 def registry(value: str) -> str:
     if _REGISTRY.fullmatch(value):
         return value
+    if "@" in value:
+        # What is before the @ may be a password, so that the message does not begin with the value.
+        raise FieldError(
+            "there is an @ in it, and a registry has no login",
+            write="write the server, its port if it has one, and folders; log in with docker login",
+        )
     bare = value.partition("://")[2].rstrip("/") or value.rstrip("/")
     if bare != value and _REGISTRY.fullmatch(bare):
         raise FieldError("looks like a URL; a registry has no https:// and no trailing slash", write=f"write {bare}")
@@ -213,8 +221,13 @@ def driver(value: str) -> str:
 
 def proxy(value: str) -> str:
     """Return the address of an HTTP proxy."""
-    if not re.fullmatch(r"https?://[^\s\"'\\%$]+", value, re.ASCII):
-        raise FieldError("is not the address of a proxy", write="write http://HOST:PORT")
+    if not _PROXY.fullmatch(value):
+        # A password may be in it, so that the message does not begin with the value.
+        raise FieldError(
+            "this is not the address of a proxy",
+            write="write http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT with special characters as %XX, such as "
+            "%40 for @",
+        )
     return value
 
 

@@ -7,6 +7,7 @@ turns text into numbers. Aliases, tags, deep nesting and large files are refused
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import yaml
 
@@ -25,6 +26,8 @@ _TAG = "tag:yaml.org,2002:"
 _TAGS = frozenset(
     _TAG + kind for kind in ("null", "bool", "int", "float", "timestamp", "str", "seq", "map", "merge", "value")
 )
+# PyYAML has no types for it.
+_RESOLVER: Any = yaml.resolver.Resolver()
 _LOADER: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -131,11 +134,18 @@ def _value(node: yaml.Node, path: Path, document: Document) -> object:
             document.places[(*path, position)] = item.start_mark.index
         return [_item(item, (*path, position), document) for position, item in enumerate(node.value)]
     document.written[path] = shown(node.value)
-    if node.tag == _TAG + "null":
-        return None
-    if node.tag == _TAG + "bool":
-        return node.value.lower() in ("yes", "true", "on")
-    return node.value
+    return _scalar(node, document)
+
+
+def _scalar(node: yaml.Node, document: Document) -> object:
+    """Return text, true, false or None. A tag cannot make one of the last three of other text, as in !!bool 1."""
+    if node.tag not in (_TAG + "null", _TAG + "bool"):
+        return node.value
+    if _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False)) != node.tag:
+        message = f"{shown(node.value)} is not what its tag says"
+        document.add_problem(node.start_mark.index, message, "remove the word with the !!")
+        return ""
+    return node.value.lower() in ("yes", "true", "on") if node.tag == _TAG + "bool" else None
 
 
 def _item(node: yaml.Node, path: Path, document: Document) -> object:

@@ -70,7 +70,8 @@ def fault_of(error: Exception, text: str) -> tuple[int, str, str]:
         return index, "there is a tab where YAML allows spaces only", "indent with spaces, two for each level"
     problem = error.problem or ""
     unspaced = _unspaced(text, index) if any(words in problem for words in _AFTER_NO_SPACE) else None
-    return unspaced or _sentence(error, problem, text, index)
+    indented = _indented(text) if "<document start>" in problem else None
+    return unspaced or indented or _sentence(error, problem, text, index)
 
 
 def _sentence(error: yaml.MarkedYAMLError, problem: str, text: str, index: int) -> tuple[int, str, str]:
@@ -100,6 +101,19 @@ def _unspaced(text: str, index: int) -> tuple[int, str, str] | None:
         contents += 1
         if contents == 2:
             break
+    return None
+
+
+def _indented(text: str) -> tuple[int, str, str] | None:
+    """Return the problem of a first key with spaces before it. The parser notices it only on a later line."""
+    place = 0
+    for line in text.splitlines(keepends=True):
+        if line.strip() and not line.lstrip().startswith("#") and line.rstrip() != "---":
+            if not line.startswith(" "):
+                return None
+            message = "this line is indented, and a later one is not"
+            return place, message, "start each key at the top level without spaces before it"
+        place += len(line)
     return None
 
 

@@ -69,7 +69,7 @@ done
 case $1 in
   version) cat "$root/fake/engine" ;;
   ps) cat "$root/fake/containers" ;;
-  info) echo false ;;
+  info) cat "$root/fake/live-restore" 2>/dev/null || echo false ;;
 esac
 """,
     "all/dockerd": """

@@ -142,6 +142,23 @@ def test_podmans_docker_is_known_by_its_version(vm: SetupHost) -> None:
     assert observe(SetupTransport(vm), ()).podman
 
 
+def test_an_engine_whose_unit_changed_is_restarted_only_without_containers(
+    reporter: Remembering, vm: SetupHost
+) -> None:
+    """Such as after a kit setup that was killed. Live-restore does not keep the GPUs of containers through a reload."""
+    vm.with_engine()
+    assert not observe(SetupTransport(vm), ()).stale_engine
+    vm.write("/fake/stale-unit", "yes")
+    vm.write("/fake/live-restore", "true")
+    vm.write("/fake/containers", "abc\n")
+    with pytest.raises(NotReadyError, match="systemd must reload to read the engine's unit again"):
+        up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert "systemctl" not in vm.log
+    vm.write("/fake/containers", "")
+    assert up(reporter, vm, setup={"proxy": "http://proxy:3128"}).changed
+    assert vm.log.count("systemctl daemon-reload") == 1
+
+
 def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remembering, vm: SetupHost) -> None:
     vm.with_engine()
     before = b'{\n    "log-driver": "local",\n    "proxies": {"no-proxy": "x"}\n}'
@@ -190,6 +207,17 @@ def test_a_new_file_with_a_password_is_for_root_only(
     vm.with_engine()
     up(reporter, vm, setup={"proxy": f"http://{login}proxy:3128"})
     assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == mode
+
+
+def test_a_file_that_gets_a_password_is_for_root_only_until_the_undo(reporter: Remembering, vm: SetupHost) -> None:
+    vm.with_engine()
+    vm.write("/etc/docker/daemon.json", '{"debug": false}')
+    vm.path("/etc/docker/daemon.json").chmod(0o644)
+    up(reporter, vm, setup={"proxy": "http://ann:secret@proxy:3128"})
+    assert "ann:secret@" in vm.read("/etc/docker/daemon.json")
+    assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == 0o600
+    up(reporter, vm, undo=True)
+    assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == 0o644
 
 
 def test_settings_that_dockerd_refuses_change_nothing(

@@ -101,8 +101,9 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     and `podman` whether that is Podman's.
     `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does
     not answer. `pending`: kit wrote daemon.json, and was killed before the engine answered. `running` counts
-    containers. `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts
-    NVSwitches. `fabric_manager`: its program is installed. `toolkit`: so are those of NVIDIA's container toolkit.
+    containers. `stale_engine`: systemd reloads before it restarts the engine, because a file of its unit changed.
+    `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts NVSwitches.
+    `fabric_manager`: its program is installed. `toolkit`: so are those of NVIDIA's container toolkit.
     `driver` is the version of the loaded driver, or "". `module_kernels` are those for which dkms has built the
     driver's module. `secure_boot`: the firmware makes the kernel load only modules with a key that it knows.
     `driver_fault` is the complaint of nvidia-smi. `smi`: nvidia-smi is there. `smi_late`: it did not answer in time.
@@ -135,6 +136,7 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     pending: bool = False
     running: int = 0
     live_restore: bool = False
+    stale_engine: bool = False
     files: Mapping[str, SystemFile] = field(default_factory=dict)
     kernel_settings: Mapping[str, str] = field(default_factory=dict)
     later_settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)

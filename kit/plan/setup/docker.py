@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from kit.errors import KitError, NotReadyError, StepError
@@ -10,7 +11,14 @@ from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.setup.facts import SetupFacts
 from kit.model.setup.paths import DAEMON_JSON, DOCKER_KEY, DOCKER_PROXY, DOCKER_SOURCES
-from kit.model.setup.steps import ConfigureEngine, InstallPackages, StartEngine, VerifyEngine, WriteSystemFile
+from kit.model.setup.steps import (
+    ConfigureEngine,
+    InstallPackages,
+    RestoreFile,
+    StartEngine,
+    VerifyEngine,
+    WriteSystemFile,
+)
 from kit.model.spec import SetupSpec
 from kit.model.text import plural
 from kit.plan.cluster.checks import podman_problem, snap_problem
@@ -66,8 +74,7 @@ def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
         part.steps.append(StartEngine(area="docker", why=facts.engine_fault or "it is not installed yet"))
     if part.steps:
         part.steps.append(VerifyEngine(why="a deploy needs both"))
-    if facts.running and not facts.live_restore and any(_restarts(step) for step in part.steps):
-        part.problems.append(engine_restarts(facts))
+    part.problems += needs_no_containers(facts, part.steps)
     return part
 
 
@@ -85,9 +92,19 @@ def _restarts(step: Step) -> bool:
     )
 
 
-def engine_restarts(facts: SetupFacts) -> NotReadyError:
-    """Return the error for an engine whose restart would end containers."""
-    return containers_run(facts, "kit setup would restart the engine, which ends", other=", or set live-restore")
+def needs_no_containers(facts: SetupFacts, steps: Sequence[Step], *, then: str = "kit setup") -> list[KitError]:
+    """Return the error if containers run that these steps would harm, else []. `then` is the command to repeat."""
+    if not facts.running or not any(_restarts(step) for step in steps):
+        return []
+    if not facts.live_restore:
+        reason, other = "kit setup would restart the engine, which ends", ", or set live-restore"
+        return [containers_run(facts, reason, other=other, then=then)]
+    # Live-restore does not help against a reload. The script that restarts the engine reloads if the unit is stale.
+    changes = any(isinstance(step, WriteSystemFile | RestoreFile) and step.path == DOCKER_PROXY for step in steps)
+    if changes or facts.stale_engine:
+        reason = "systemd must reload to read the engine's unit again, which can take the GPUs from"
+        return [containers_run(facts, reason, then=then)]
+    return []
 
 
 def containers_run(facts: SetupFacts, reason: str, *, other: str = "", then: str = "kit setup") -> NotReadyError:
@@ -170,8 +187,10 @@ def _proxy(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
         and packages.major(facts.engine.split("+")[0].split("-")[0])[:1] < _PROXIES_IN_FILE
         and facts.systemd
     ):
+        # systemd replaces what follows a single %.
         lines = "".join(
-            f'Environment="{key.upper().replace("-", "_")}={value}"\n' for key, value in wanted["proxies"].items()
+            f'Environment="{key.upper().replace("-", "_")}={value.replace("%", "%%")}"\n'
+            for key, value in wanted["proxies"].items()
         )
         text = f"[Service]\n{lines}".encode()
         if facts.has(DOCKER_PROXY, text, "600"):

@@ -73,10 +73,9 @@ def toolkit(facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Pa
             ConfigureEngine(area="toolkit", content=content, keys=keys, restart=True, why=why),
             VerifyEngine(why="the engine was restarted"),
         ]
-        if facts.running and not facts.live_restore:
-            part.problems.append(docker.engine_restarts(facts))
     elif "docker" not in areas:
         part.steps += daemon.unfinished(facts, "toolkit")
+    part.problems += docker.needs_no_containers(facts, part.steps)
     return part
 
 

@@ -20,7 +20,7 @@ from kit.model.setup.steps import (
     VerifyEngine,
 )
 from kit.model.spec import ClusterSpec
-from kit.plan.setup.docker import engine_restarts
+from kit.plan.setup.docker import needs_no_containers
 
 
 def undo_plan(spec: ClusterSpec, observed: Sequence[SetupFacts], areas: Sequence[Area]) -> tuple[Draft, list[KitError]]:
@@ -30,8 +30,7 @@ def undo_plan(spec: ClusterSpec, observed: Sequence[SetupFacts], areas: Sequence
     hosts, cautious = [], []
     for facts in observed:
         steps = _steps(facts, areas)
-        if any(isinstance(step, StartEngine) for step in steps) and facts.running and not facts.live_restore:
-            problems.append(engine_restarts(facts))
+        problems += needs_no_containers(facts, steps, then="kit setup --undo")
         remarks += _remarks(facts, areas)
         hosts.append(HostPlan(host=facts.host.name, steps=tuple(steps)))
         cautious.append(HostPlan(host=facts.host.name, steps=tuple(_mtu(facts, areas))))

@@ -1,5 +1,5 @@
 # Writes standard input to daemon.json after dockerd has validated it. Arguments: AREA PATH SIZE restart|keep MODE.
-# A file that is there keeps its mode; a new one has MODE.
+# A file that is there keeps its mode, and a new one gets MODE. With MODE 600 the file has a secret, and always gets 600.
 # If the engine does not answer after the restart, the file gets its former bytes back.
 path=$2
 save_original "$path" "$1"
@@ -19,6 +19,7 @@ if dockerd --help 2>/dev/null | grep -q -- --validate; then
   }
 fi
 mode=$(stat -c %a "$root$path" 2>/dev/null || echo "$5")
+[ "$5" != 600 ] || mode=600
 put "$path" "$mode" "$3" <"$state/daemon.json.wanted"
 if [ "$4" = restart ]; then
   engine_service restart >/dev/null 2>&1

@@ -92,6 +92,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         pending="pending" in docker,
         running=number(docker.get("running") or "0"),
         live_restore=docker.get("live_restore") == "true",
+        stale_engine="stale" in docker,
         files=dict(_file(line) for line in parts.get("files", ())),
         kernel_settings={key: value for key, value in _pairs(parts.get("kernel", ())).items() if len(value) <= 200},
         memory_kib=number(system.get("memory_kib") or "0"),

@@ -100,6 +100,7 @@ if client=$(command -v docker); then
     # Before it, the client warns of its own settings.
     echo "engine $(printf %s "$version" | tail -n 1)"
     echo "running $(timeout 20 docker ps --quiet 2>/dev/null | grep -c .)"
+    if has_systemd && is_stale docker; then echo 'stale yes'; fi
     echo "live_restore $(timeout 20 docker info --format '{{.LiveRestoreEnabled}}' 2>/dev/null)"
   elif [ $? = 124 ]; then
     echo 'fault it did not answer within 20 s'

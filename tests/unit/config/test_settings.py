@@ -108,6 +108,17 @@ def test_a_bad_variable_or_flag_is_named(folder: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("variable", ["KIT_SETUP_PROXY", "KIT_REGISTRY"])
+@pytest.mark.parametrize("login", ["ann:s3cret@", "https://ann:s3cret@", "https://ann:s3cret%@"])
+def test_a_password_in_a_variable_is_never_printed(folder: Path, variable: str, login: str) -> None:
+    wrong = f"{login}'proxy"
+    with pytest.raises(InputErrors) as caught:
+        load_spec(folder, flags={}, environ={variable: wrong})
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(f"{variable}: ")
+    assert "s3cret" not in f"{problem.message} {problem.hint}"
+
+
 def test_a_section_that_a_flag_spoils_names_the_flag(folder: Path) -> None:
     with pytest.raises(InputErrors) as caught:
         load_spec(folder, flags={"image.flavour": "ssh-layer"}, environ={})

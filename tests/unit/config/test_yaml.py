@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from kit.config.words import shown
 from kit.config.yaml import MOST_BYTES, load_spec
 from kit.errors import InputErrors
 from kit.model.spec import ClusterSpec
@@ -38,6 +39,11 @@ def test_what_is_quoted_in_a_command_is_a_word(line: str) -> None:
 @pytest.mark.parametrize("text", ["", "\n", "# note\n", "---\n", "---\n...\n", "~", "image:\nenv:\nvolumes:\nname:\n"])
 def test_nothing_said_is_the_default(text: str) -> None:
     assert load_spec(text, source="kit.yaml") == ClusterSpec()
+
+
+def test_a_tag_that_says_what_the_text_is_changes_nothing() -> None:
+    spec = load_spec("head_runs_ranks: !!bool no\nslots: !!null ~\nnetwork: !!null\nname: !!str kit", source="kit.yaml")
+    assert spec == ClusterSpec(head_runs_ranks=False, name="kit")
 
 
 def test_a_whole_file() -> None:
@@ -202,6 +208,8 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("volumes: /a:/b", 1, "volumes: '/a:/b' is not a list", "write volumes: [/a:/b]"),
         ("volumes: ''", 1, "volumes: '' is not a list", "volumes: [/data/imagenet:/data:ro]"),
         ("volumes:\n- type: bind", 2, "volumes, item 1: a group of KEY: VALUE is not one piece", "write SOURCE:TARGET"),
+        ("setup: {proxy: 'http://ann:pa/ss@p'}", 1, "setup.proxy: this is not the address of a proxy", "as %XX"),
+        ("setup: {proxy: 'http://ann:%4@p'}", 1, "this is not the address", "http://USER:PASSWORD@HOST:PORT with"),
         ("image: {pip: [[a]]}", 1, "image.pip, item 1: a list is not one piece of text", "write pandas"),
         ("image: {frameworks: pytorch}", 1, "'pytorch' is not a list of tensorflow", "write frameworks: [pytorch]"),
         ("image: {frameworks: 'mxne, torch'}", 1, "is not a list of tensorflow", "frameworks: [mxnet, pytorch]"),
@@ -284,6 +292,12 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("name: *x", 1, "*x is an alias", "write the value itself"),
         ("name: !x y", 1, "the tag '!x' is not allowed here", "the word with the !"),
         ("name: !!python/object/apply:os.system [id]", 1, "python/object/apply:os.system' is not allowed", "the !"),
+        ("head_runs_ranks: !!bool 1", 1, "'1' is not what its tag says", "remove the word with the !!"),
+        ("head_runs_ranks: !!bool foo", 1, "'foo' is not what its tag says", "remove the word with the !!"),
+        ("slots: !!null 5", 1, "'5' is not what its tag says", "remove the word with the !!"),
+        (" name: kit\nslots: 8\n", 1, "this line is indented, and a later one is not", "without spaces before it"),
+        ("# a\n\n---\n  # b\n  name: kit\n  slots: 8\nenv:\n  A: b\n", 5, "this line is indented", "without spaces"),
+        ("{a: 1}\nslots: 8\n", 2, "YAML cannot read this line", "put the value in quotes"),
         ("a: 1\n---\nb: 1", 2, "a second document starts here", "one document"),
         ("[a]: b", 1, "a key here is a list or a group", "KEY: VALUE"),
         ("name: a\0", 1, "YAML does not allow the character U+0000", "right file"),
@@ -320,3 +334,40 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
     )
     assert problems(bomb) == [(2, "*a is an alias, which kit.yaml does not allow", "write the value itself")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "setup: {proxy: 'ann:s3cret@proxy:3128'}",
+        "setup: {proxy: 'http://ann:s3cret @proxy:3128'}",
+        "setup:\n  proxy:http://ann:s3cret@proxy:3128",
+        "setup: {prox: 'http://ann:s3cret@proxy:3128'}",
+        "setup.proxy: http://ann:s3cret@proxy:3128",
+        "setup: http://ann:s3cret@proxy:3128",
+        "proxy:http://ann:s3cret@proxy:3128",
+        "registry: https://ann:s3cret@reg/team",
+        "registry: ann:s3cret@reg/team",
+        "registry: ann:s3/cret@reg/team",
+        "image: {pip: ['--index-url https://ann:s3cret@pypi.corp/simple torch']}",
+        "image: {pip: ['--index-url https://ann:p/s3cret@pypi.corp/simple torch']}",
+        "image: https://ann:s3cret@reg/team/image:1",
+        f"proxy:http://ann:s3cret{'x' * 80}@proxy:3128",
+    ],
+)
+def test_a_password_in_an_address_is_never_printed(text: str) -> None:
+    assert "s3" not in str(problems(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["git@host:path@main", "http://proxy:3128/a@b", "https://HOST/PATH@BRANCH", "git+gpu1:repo@main", "a/b:1@sha256:c",
+     "b:1@sha256:c", "http://USER:PASSWORD@HOST:PORT", "ubuntu@gpu1:22"],
+)  # fmt: skip
+def test_an_address_without_a_password_stays_readable(text: str) -> None:
+    assert shown(text) == f"'{text}'"
+
+
+def test_a_proxy_may_have_a_percent_encoded_password() -> None:
+    proxy = "http://ann:s3cr%40et@proxy:3128/"
+    assert load_spec(f"setup: {{proxy: '{proxy}'}}", source="kit.yaml").setup.proxy == proxy

@@ -9,10 +9,12 @@ import pytest
 from kit.cli.text.plan import setup_plan as text_of
 from kit.config.validate import spec_from
 from kit.model.plan import Plan
+from kit.model.secret import Secret
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.facts import GpuClocks, Nic, SavedFile, SavedValue, SetupFacts, Source, SystemFile
 from kit.model.setup.paths import (
     DAEMON_JSON,
+    DOCKER_PROXY,
     FILES,
     MTU_DISPATCHER,
     MTU_IFUPDOWN,
@@ -272,6 +274,18 @@ def test_an_old_engine_reads_its_proxy_from_a_unit() -> None:
     new = draft(facts(engine="26.1.5", compose="2.26.1"), areas=("docker",), setup=proxy).plan
     assert any(isinstance(step, ConfigureEngine) for _, step in new.steps())
     assert "secret@" not in text + text_of(new, verbose=True)
+
+
+def test_systemd_does_not_replace_a_percent_sign_in_a_proxy() -> None:
+    proxy = {"proxy": "http://ann:s3cr%40et@proxy:3128"}
+    old = draft(facts(engine="20.10.24", compose="2.26.1"), areas=("docker",), setup=proxy).plan
+    (unit,) = [step.content for _, step in old.steps() if isinstance(step, WriteSystemFile)]
+    assert isinstance(unit, Secret)
+    assert b'HTTP_PROXY=http://ann:s3cr%%40et@proxy:3128"' in unit.reveal()
+    new = draft(facts(engine="26.1.5", compose="2.26.1"), areas=("docker",), setup=proxy).plan
+    (settings,) = [step.content for _, step in new.steps() if isinstance(step, ConfigureEngine)]
+    assert isinstance(settings, Secret)
+    assert b'"http-proxy": "http://ann:s3cr%40et@proxy:3128"' in settings.reveal()
 
 
 def test_the_drivers_packages_fit_the_kernel() -> None:
@@ -611,6 +625,49 @@ def test_clocks_are_set_beside_containers_if_systemd_needs_no_reload() -> None:
     assert [s.kind for _, s in draft(facts(**busy), areas=("clocks",)).plan.steps()] == ["WriteSystemFile", "StartUnit"]
     known = SavedValue(kind="unit", key="kit-gpu-clocks.service", value="", area="clocks")
     assert "3 containers run, and systemd must reload" in problem(facts(**busy, saved_values=(known,)), "clocks")
+
+
+def test_systemd_reads_the_engines_unit_again_only_while_no_container_runs() -> None:
+    """Live-restore keeps containers through a restart of the engine, but not their GPUs through a reload."""
+    busy: dict[str, Any] = {"compose": "2.26.1", "running": 3, "live_restore": True}
+    proxy = {"proxy": "http://proxy:3128"}
+    reason = "3 containers run, and systemd must reload to read the engine's unit again"
+    assert reason in problem(facts(**busy, engine="20.10.24"), "docker", setup=proxy)
+    new = facts(**busy, engine="26.1.5")
+    first = next(step for _, step in draft(new, areas=("docker",), setup=proxy).plan.steps())
+    assert first.kind == "ConfigureEngine"
+    # What a killed kit wrote or restored makes the unit stale, too.
+    killed = replace(new, stale_engine=True, unfinished=("engine",))
+    assert reason in problem(killed, "docker")
+    assert reason in problem(replace(killed, gpus_on_bus=1, toolkit=True), "toolkit")
+    assert draft(replace(killed, unfinished=()), areas=("docker",)).plan.empty
+    assert not draft(replace(killed, running=0), areas=("docker",)).plan.empty
+
+
+def test_a_toolkit_that_finishes_a_killed_change_ends_no_containers() -> None:
+    settings = SystemFile(mode="644", content=b'{"runtimes": {"nvidia": {}}}')
+    killed = facts(engine="26.1.5", compose="2.26.1", gpus_on_bus=1, toolkit=True, pending=True)
+    assert not draft(replace(killed, files={DAEMON_JSON: settings}), areas=("toolkit",)).plan.empty
+    busy = replace(killed, files={DAEMON_JSON: settings}, running=1)
+    assert "1 container runs, and kit setup would restart the engine" in problem(busy, "toolkit")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "reason"),
+    [
+        (DOCKER_PROXY, {"live_restore": True}, "3 containers run, and systemd must reload"),
+        (DAEMON_JSON, {"live_restore": True, "stale_engine": True}, "3 containers run, and systemd must reload"),
+        (DAEMON_JSON, {}, "3 containers run, and kit setup would restart the engine"),
+        (DAEMON_JSON, {"live_restore": True}, ""),
+        (DOCKER_PROXY, {"running": 0}, ""),
+    ],
+)
+def test_an_undo_waits_for_containers_that_it_would_harm(path: str, more: dict[str, Any], reason: str) -> None:
+    saved = SavedFile(path=path, area="docker", existed=False, state="same")
+    one = facts(**{"engine": "20.10.24", "compose": "2.26.1", "running": 3, "saved_files": (saved,), **more})
+    _, problems = undo_plan(spec_from({"name": "lab"}), [one], AREAS)
+    assert [str(problem).partition(": ")[2].startswith(reason) for problem in problems] == [True] * bool(reason)
+    assert all(problem.hint and problem.hint.endswith("; then: kit setup --undo") for problem in problems)
 
 
 def test_a_merge_keeps_the_runtimes_of_others() -> None:
