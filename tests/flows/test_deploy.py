@@ -20,11 +20,13 @@ from kit.model.plan import VERIFY, ComposeUp, Ship, WriteFile
 from kit.model.values import replace
 from kit.plan.cluster.record import from_text
 from kit.remote.cluster import steps
+from kit.remote.cluster.observe import runs_with_ranks
 from kit.remote.ship.result import Shipped
+from kit.remote.ssh.transport import Completed, Transport
 from tests.fakes.fleet import Fleet
 from tests.fakes.plans import steps_of
 from tests.fakes.reporter import Remembering
-from tests.fakes.vm import Fault, listed
+from tests.fakes.vm import FakeVM, Fault, listed
 
 WEB = {"web": {"from": "s3://corpus/web", "to": "/data/web"}}
 STAGED = "/opt/kit/.data/lab/web/staged.json"
@@ -584,6 +586,99 @@ def test_a_head_that_left_the_hosts_file_is_named_with_what_it_has(fleet: Fleet,
         "gpu[2-3] have nodes of the cluster, and no host has its record, so the earlier head is not in the hosts file: "
         "its runs, and those that wait in line there, stay on its disk, and are lost with it"
     ]
+    hint = str(reporter.warnings[0].hint)
+    assert hint.startswith(
+        "if this is another cluster, set another name: in kit.yaml; if the earlier head still answers"
+    )
+
+
+def asked_for_ranks(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the hosts whose ranks kit lists, in a list that grows."""
+    asked: list[str] = []
+
+    def ranks(transport: Transport, *, cluster: str) -> frozenset[str]:
+        assert cluster == "lab"
+        asked.append(transport.host.name)
+        return runs_with_ranks(transport, cluster=cluster)
+
+    monkeypatch.setattr("kit.flows.cluster.others.runs_with_ranks", ranks)
+    return asked
+
+
+@pytest.mark.parametrize("orchestrator", ["compose", "swarm"])
+@pytest.mark.parametrize("names", [["gpu3", "gpu4"], ["gpu4", "gpu3"]])
+def test_ranks_of_another_cluster_are_spared(
+    fleet: Fleet, reporter: Remembering, names: list[str], orchestrator: str
+) -> None:
+    """Both teams use the name lab. The record and the active run are on gpu1, which the second hosts file lacks."""
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    fleet["gpu1"].living = ["20261121-101500-3fa2"]
+    fleet["gpu3"].ranks = [("20261121-101500-3fa2", 2, 41), ("20261121-101500-3fa2", 2, 42)]
+    fleet.forget_changes()
+    context = fleet.context(reporter, names=names, orchestrator=orchestrator)
+    with pytest.raises(NotReadyError) as caught:
+        deploy(context)
+    text = "gpu3 runs ranks of a cluster called lab whose head is not in hosts"
+    assert caught.value.message == f"{text}; nothing was changed"
+    assert caught.value.hint == (
+        "if it is another cluster, set another name: in kit.yaml; if its head is lost: kit deploy --force"
+    )
+    assert not reporter.warnings
+    assert deploy(context, dry_run=True).plan.rounds
+    assert reporter.warnings[0].text == f"{text}, and this deploy would end them"
+    assert reporter.warnings[0].hint == caught.value.hint
+    assert fleet.changes == {}
+    assert deploy(context, force=True).changed
+
+
+def test_a_host_with_a_node_that_cannot_list_its_ranks_is_not_taken(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    monkeypatch.setattr(FakeVM, "_ranks", lambda *_: Completed(code=1, stdout=b"", stderr=b"cannot fork\n"))
+    fleet.forget_changes()
+    with pytest.raises(StepError, match="kit cannot know whether ranks run here: cannot fork") as caught:
+        deploy(fleet.context(reporter, names=["gpu4", "gpu3"]))
+    assert caught.value.host == "gpu3"
+    assert fleet.changes == {}
+
+
+def test_ranks_of_another_cluster_that_start_while_the_image_ships_are_spared(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    fleet["gpu3"].images.clear()
+    fleet.forget_changes()
+
+    def ship(*words: Any, **more: Any) -> Shipped:
+        fleet["gpu3"].ranks = [("20261121-101500-3fa2", 2, 41)]
+        return fleet.ship(*words, **more)
+
+    monkeypatch.setattr(steps, "ship", ship)
+    with pytest.raises(NotReadyError, match=r"^gpu3 runs ranks of a cluster called lab .*; no container was changed"):
+        deploy(fleet.context(reporter, names=["gpu3", "gpu4"]))
+    assert not any(change.startswith("up ") for changes in fleet.changes.values() for change in changes)
+
+
+def test_only_a_node_that_no_head_knows_is_asked_for_ranks(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asked_for_ranks(fleet, monkeypatch)
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    # Another setting, a moved head and a host more.
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"], shm_size="2gb"))
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3"]))
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"]))
+    assert asked == []
+    # A host that left while a run was active, and comes back: the head knows the run.
+    fleet["gpu2"].living = ["20261121-101500-3fa2"]
+    fleet["gpu4"].ranks = [("20261121-101500-3fa2", 2, 41)]
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3"]))
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"]))
+    assert set(asked) == {"gpu4"}
+    # Without ranks, a cluster whose head was lost is deployed as before.
+    fleet["gpu4"].ranks = []
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu3", "gpu4"])).changed
 
 
 def test_a_host_more_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:

@@ -20,9 +20,10 @@ from kit.model.results import Survey
 from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.remote.results import far
+from kit.remote.ssh.transport import Completed
 from tests.fakes.fleet import FakeTransport, Fleet
 from tests.fakes.reporter import Remembering
-from tests.fakes.vm import listed
+from tests.fakes.vm import FakeVM, listed
 
 
 def raising(error: Exception) -> Callable[..., Any]:
@@ -216,3 +217,63 @@ def test_kit_does_not_wait_twice_for_a_host_that_does_not_answer(fleet: Fleet, r
         asked.clear()
     # One without Python answers.
     assert at_head(context, {"gpu3": far.NoPythonError("python3: not found")}).inventory.head.name == "gpu1"
+
+
+RUN = "20261121-101500-3fa2"
+
+
+@pytest.mark.parametrize("names", [["gpu3", "gpu4"], ["gpu4", "gpu3"]])
+@pytest.mark.parametrize("deployed_first", [False, True])
+def test_ranks_of_another_cluster_are_spared(
+    fleet: Fleet, reporter: Remembering, names: list[str], deployed_first: bool
+) -> None:
+    """Both teams use the name lab, and gpu1, the head of the other team, is not in this hosts file."""
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    if deployed_first:
+        # The line of gpu3 came into the hosts file after the deploy.
+        deploy(fleet.context(reporter, names=["gpu4"]))
+        names = ["gpu4", "gpu3"]
+    fleet["gpu3"].ranks = [(RUN, 2, 41)]
+    fleet.forget_changes()
+    context = fleet.context(reporter, names=names)
+    with pytest.raises(NotReadyError) as caught:
+        down(context)
+    assert caught.value.message == (
+        "gpu3 runs ranks of a cluster called lab whose head is not in hosts; nothing was removed"
+    )
+    assert caught.value.hint == (
+        "if it is another cluster, remove the host from hosts; otherwise wait until they end, or end them by: "
+        "kit down --force"
+    )
+    assert fleet.changes == {}
+    down(context, force=True)
+    assert "gpu3" not in deployed(fleet)
+
+
+def test_a_node_that_no_head_knows_and_has_no_ranks_is_removed(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    # One that does not answer fails in its turn, and keeps no other host.
+    fleet["gpu4"].faults.add("unreachable")
+    with pytest.raises(UnreachableError):
+        down(fleet.context(reporter, names=["gpu3", "gpu4"]))
+    assert deployed(fleet) == ["gpu1", "gpu2", "gpu4"]
+
+
+def test_a_node_that_cannot_list_its_ranks_stops_down(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(fleet.context(reporter))
+    monkeypatch.setattr(FakeVM, "_ranks", lambda *_: Completed(code=1, stdout=b"", stderr=b"cannot fork\n"))
+    with pytest.raises(StepError, match=r"cannot know whether ranks run there: .* cannot fork; nothing was removed"):
+        down(fleet.context(reporter, names=["gpu3"]))
+    # The head has recorded its hosts, so none of them is asked.
+    down(fleet.context(reporter))
+    assert deployed(fleet) == []
+
+
+def test_ranks_on_hosts_that_the_head_has_recorded_keep_nothing(fleet: Fleet, reporter: Remembering) -> None:
+    """After its run was lost, a node can have ranks for a while. kit down has to end them."""
+    deploy(fleet.context(reporter))
+    fleet["gpu3"].ranks = [(RUN, 2, 41)]
+    down(fleet.context(reporter))
+    assert deployed(fleet) == []

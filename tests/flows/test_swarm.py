@@ -348,6 +348,22 @@ def test_the_way_back_without_the_head_says_what_is_lost_with_it(
     assert warned.text.startswith("gpu[2-3] have nodes of the cluster, and no host has its record, so the earlier head")
 
 
+@pytest.mark.parametrize("names", [["gpu3", "gpu4"], ["gpu4", "gpu3"]])
+def test_ranks_of_another_cluster_in_a_swarm_are_spared(fleet: Fleet, reporter: Remembering, names: list[str]) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"], orchestrator="swarm"))
+    fleet["gpu3"].ranks = [("20261121-101500-3fa2", 2, 41)]
+    fleet.forget_changes()
+    with pytest.raises(NotReadyError, match="gpu3 runs ranks of a cluster called lab whose head is not in hosts"):
+        deploy(fleet.context(reporter, names=names))
+    # Swarm itself keeps the host.
+    with pytest.raises(StepError, match=r"is a worker in a swarm|is in a swarm already"):
+        deploy(fleet.context(reporter, names=names, orchestrator="swarm"), force=True)
+    for orchestrator in ("compose", "swarm"):
+        with pytest.raises(NotReadyError, match="gpu3 runs ranks of a cluster called lab"):
+            down(fleet.context(reporter, names=names, orchestrator=orchestrator))
+    assert fleet.changes == {}
+
+
 @pytest.mark.parametrize(("first", "second"), [("compose", "swarm"), ("swarm", "compose"), ("swarm", "swarm")])
 def test_what_a_host_that_leaves_keeps(
     fleet: Fleet, reporter: Remembering, context: Deployed, first: str, second: str

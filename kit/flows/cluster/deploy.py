@@ -17,9 +17,11 @@ from kit.model import names
 from kit.model.failures import alike
 from kit.model.host import Host
 from kit.model.keys import ClusterKeys, KeyPair
+from kit.model.launch import Node
 from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, ComposeUp, Plan, Round, Step
 from kit.model.result import DeployResult, HostResult
+from kit.model.spec import ClusterSpec, ImageSpec
 from kit.model.swarm import HEARTBEAT_S, RemoveNode, StackDeploy, StackRemove
 from kit.model.text import fold
 from kit.plan import flavour
@@ -27,7 +29,7 @@ from kit.plan.cluster import checks, data
 from kit.plan.cluster import deploy as plans
 from kit.plan.cluster import plugin as plugins
 from kit.plan.cluster.dialect import HeldKeys
-from kit.plan.cluster.foreign import foreign_problems
+from kit.plan.cluster.foreign import foreign_problems, nodes_without_head, ranks_of_others
 from kit.plan.cluster.gpus import too_few, unsplit
 from kit.plan.cluster.nodes import nodes_of
 from kit.plan.cluster.record import record_of
@@ -104,16 +106,13 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     observed = look.observed()
     tag = look.tag
     nodes, problems = nodes_of(observed, spec)
-    lost = None
-    if spec.image.flavour == "auto":
-        lost = flavour.lost_gpus(flavour.ranked(spec, observed), _deployed_image(observed))
-    problems += [lost] if lost else []
-    if any(facts.gpus for facts in observed):
-        problems += flavour.driver_problems(look.context.spec.image, observed)
-        problems += flavour.model_problems(look.context.spec.image, observed)
+    problems += _gpu_problems(spec, look.context.spec.image, observed)
     image = Image(tag=tag)
     problems += plans.problems_of(observed, spec, nodes, image)
     problems += foreign_problems(observed, nodes, spec.name, record_of(observed[0]))
+    if not problems and not force:
+        # Before a build: it takes minutes, and may change the head.
+        _spare_others(context, observed, nodes, dry_run=dry_run)
     if not problems and any(facts.image_id is None for facts in observed):
         # Only now, so that nobody waits for a build to learn of a problem. The image's size may be one more problem.
         by_gpus = spec.image.flavour == "auto"
@@ -150,6 +149,49 @@ def plan_of(context: Context, look: Look, *, force: bool, dry_run: bool = False,
     return plan
 
 
+def _gpu_problems(spec: ClusterSpec, image: ImageSpec, observed: Sequence[HostFacts]) -> list[KitError]:
+    """Return which GPUs are lost, and which drivers and GPUs the image cannot use. `image` has a definite flavor."""
+    lost = None
+    if spec.image.flavour == "auto":
+        lost = flavour.lost_gpus(flavour.ranked(spec, observed), _deployed_image(observed))
+    problems: list[KitError] = [lost] if lost else []
+    if any(facts.gpus for facts in observed):
+        problems += flavour.driver_problems(image, observed)
+        problems += flavour.model_problems(image, observed)
+    return problems
+
+
+def _spare_others(
+    context: Context,
+    observed: Sequence[HostFacts],
+    nodes: Sequence[Node],
+    *,
+    dry_run: bool = False,
+    changed: str = "nothing was changed",
+) -> None:
+    """Raise NotReadyError if ranks of another cluster run on a host, because its head cannot protect them.
+
+    New keys would lock that head out, also where no container is recreated. A dry run only warns.
+    """
+    hosts = nodes_without_head(observed, nodes, context.spec.name)
+    if not hosts:
+        return
+    from kit.flows.cluster.others import ranks_there  # noqa: PLC0415  (few deploys find such a host)
+
+    outcome = ranks_there(context, hosts)
+    if outcome.failures:
+        raise failed(changed, list(outcome.failures.values()))
+    living = {run for facts in observed for run in facts.living}
+    source = context.inventory.source
+    text = ranks_of_others(outcome.results, living, cluster=context.spec.name, source=source)
+    if text is None:
+        return
+    hint = "if it is another cluster, set another name: in kit.yaml; if its head is lost: kit deploy --force"
+    if not dry_run:
+        raise NotReadyError(f"{text}; {changed}", hint=hint)
+    context.reporter.report(Warned(text=f"{text}, and this deploy would end them", hint=hint))
+
+
 def _spare_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
     """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run."""
     if living := _ended_runs(plan, observed):
@@ -179,6 +221,8 @@ def _spare_new_runs(context: Context, observed: Sequence[HostFacts]) -> None:
             living |= set(living_runs(transport, folder=names.folder(context.spec.name)))
     if living:
         raise _ends(context, living, observed, "no container was changed")
+    nodes, _ = nodes_of(observed, context.spec)
+    _spare_others(context, observed, nodes, changed="no container was changed")
 
 
 def _ends_nodes(steps: Sequence[tuple[str, Step]], cluster: str, observed: Sequence[HostFacts]) -> bool:

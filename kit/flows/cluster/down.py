@@ -8,6 +8,7 @@ from contextlib import closing
 from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Warned
 from kit.flows.cluster.change import changing
+from kit.flows.cluster.others import hosts_without_record, ranks_there
 from kit.flows.context import Context
 from kit.flows.image.content import tag_of
 from kit.flows.run.listing import listing, with_owners
@@ -16,6 +17,7 @@ from kit.model.plan import Plan
 from kit.model.result import DownPreview, DownResult
 from kit.model.results import RunSize, Survey
 from kit.plan.cluster.down import down_plan
+from kit.plan.cluster.foreign import ranks_of_others
 from kit.plan.flavour import candidates
 from kit.plan.run import folders
 from kit.plan.run.owners import active
@@ -60,6 +62,25 @@ def spare_line(waiting: Sequence[str]) -> None:
         )
 
 
+def spare_others(context: Context) -> None:
+    """Raise NotReadyError if ranks run on a host that the head has not recorded: they can be another cluster's.
+
+    Raise StepError if such a host answers, but not whether it has ranks. Its head is not asked, so `spare_runs` cannot
+    know of them.
+    """
+    outcome = ranks_there(context, hosts_without_record(context))
+    for error in outcome.failures.values():
+        # A host that kit cannot reach fails when its turn comes, and does not keep the cluster on the others.
+        spare_unknown(error, "ranks run there")
+    source = context.inventory.source
+    if text := ranks_of_others(outcome.results, (), cluster=context.spec.name, source=source):
+        raise NotReadyError(
+            f"{text}; nothing was removed",
+            hint=f"if it is another cluster, remove the host from {source}; otherwise wait until they end, or end them "
+            "by: kit down --force",
+        )
+
+
 def spare_unknown(error: KitError, what: str = "a run is active") -> None:
     """Raise StepError if the head answered, and its answer does not say whether there is something to spare.
 
@@ -88,7 +109,8 @@ def down(
     """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
     What runs made and what they wrote to HOME stays, unless `purge`. Without `force`, raises NotReadyError if a run is
-    active or waits in line, and StepError if the head answers, but not that. `kept` and `left` are for the result.
+    active or waits in line, or if ranks run on a host that the head has not recorded, and StepError if a host answers,
+    but not that. `kept` and `left` are for the result.
     Hosts are done side by side. One error at the end names all hosts that failed.
     """
     plan = plan_down(context, images=images, purge=purge)
@@ -99,6 +121,7 @@ def down(
             waiting = _waiting(context)
             spare_runs(context, _living(context))
             spare_line(waiting)
+            spare_others(context)
         change.what = f"{len(plan.hosts)} hosts" + (", with what runs made" if purge else "")
         lines: dict[str, list[str]] = {}
         execution = change.execution(context, removed=lines)

@@ -73,5 +73,8 @@ def warn_of_lost_head(context: Context, observed: Sequence[HostFacts]) -> None:
             "record, so the earlier head is not in the hosts file: its runs, and those that wait in line there, stay "
             "on its disk, and are lost with it"
         )
-        hint = "if it still answers, add it to the hosts file, after the new head: kit deploy --force moves its line"
+        hint = (
+            "if this is another cluster, set another name: in kit.yaml; if the earlier head still answers, add it to "
+            "the hosts file, after the new head: kit deploy --force moves its line"
+        )
         context.reporter.report(Warned(text=text, hint=hint))

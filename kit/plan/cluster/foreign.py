@@ -1,16 +1,19 @@
-"""Folders with the cluster's name on a host that are not the cluster's: hand-made ones, and those of other clusters."""
+"""What has the cluster's name on a host and is not the cluster's: hand-made folders, and nodes of other clusters."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kit.errors import KitError, StepError
 from kit.model import names
+from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.observed import HostFacts
+from kit.model.text import fold
 from kit.plan.cluster import ssh
+from kit.plan.cluster.record import record_of
 
 # Nobody else gives a file such a name.
 _MARKS = frozenset(
@@ -90,3 +93,41 @@ def _of_others(facts: HostFacts, cluster: str, client_key: str, heads: Collectio
         "kit --hosts FILE down; what runs made there stays; otherwise, set another name: in kit.yaml",
         host=facts.host.name,
     )
+
+
+def nodes_without_head(observed: Sequence[HostFacts], nodes: Sequence[Node], cluster: str) -> list[Host]:
+    """Return the hosts that run a node of a cluster of this name, and that no head among `observed` has recorded.
+
+    Such a node belongs to another cluster, or its head is lost. If a head has recorded it, that head knows its runs.
+    """
+    records = [record for facts in observed if (record := record_of(facts)) is not None]
+    known = {word for record in records for node in record.nodes for word in (node.name, node.address)}
+    address_of = {node.name: node.address for node in nodes}
+    return [
+        facts.host
+        for facts in observed
+        if facts.record is None
+        and not known & {facts.host.name, address_of.get(facts.host.name)}
+        and any(one.running and (one.cluster, one.service) == (cluster, names.NODE) for one in facts.containers)
+    ]
+
+
+def not_recorded(hosts: Sequence[Host], record: ClusterRecord | None) -> list[Host]:
+    """Return the hosts that the head's record does not have: all of them if there is no record."""
+    known = {word for node in record.nodes for word in (node.name, node.address)} if record is not None else set()
+    return [host for host in hosts if not known & {host.name, host.address, host.internal}]
+
+
+def ranks_of_others(
+    runs: Mapping[str, Collection[str]], living: Collection[str], *, cluster: str, source: str
+) -> str | None:
+    """Return a text that names the hosts with ranks of runs that no head in the hosts file has, or None without one.
+
+    `runs` has the runs whose ranks are on a host, `living` the active runs of the heads, and `source` names the hosts
+    file.
+    """
+    hosts = [host for host, there in runs.items() if not set(there) <= set(living)]
+    if not hosts:
+        return None
+    verb = "runs" if len(hosts) == 1 else "run"
+    return f"{fold(hosts)} {verb} ranks of a cluster called {cluster} whose head is not in {source}"

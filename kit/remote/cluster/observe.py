@@ -54,9 +54,28 @@ def observe_ranks(transport: Transport, *, folder: str) -> tuple[HostFacts, str]
     answer = look(transport, folder=folder, name="look")
     facts = facts_of(transport.host, answer)
     sections = _sections(answer.done.text, answer.mark)
-    lines = sections.get("ranks", ())
-    ranks = "\n".join(line for line in lines if (rank := _RANK.fullmatch(line)) and _is_run(rank[1]))
+    ranks = "\n".join(_ranks(sections.get("ranks", ())))
     return replace(facts, leases=leases_of(sections.get("slots", ()))), ranks
+
+
+def runs_with_ranks(transport: Transport, *, cluster: str) -> frozenset[str]:
+    """Return the runs of a cluster of this name that have ranks on the host. The head need not be known.
+
+    Raises UnreachableError, SlowError, or StepError if the host does not say.
+    """
+    done = transport.run(script("ranks", cluster), timeout_s=30)
+    if done.code != 0:
+        raise StepError(
+            f"kit cannot know whether ranks run here: {done.error_text or f'exit {done.code}'}",
+            hint="run the same again, or look at the host: kit ssh " + transport.host.name,
+            host=transport.host.name,
+        )
+    return frozenset(line.split()[0] for line in _ranks(done.text.splitlines()))
+
+
+def _ranks(lines: Sequence[str]) -> list[str]:
+    """Return the lines `RUN RANK PID`. The rest can come from a process that has chosen its environment."""
+    return [line for line in lines if (rank := _RANK.fullmatch(line)) and _is_run(rank[1])]
 
 
 def living_runs(transport: Transport, *, folder: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kit.errors import SlowError, StepError
 from kit.model.observed import HostFacts
-from kit.remote.cluster.observe import listener_word, observe, parse
+from kit.remote.cluster.observe import listener_word, observe, parse, runs_with_ranks
 from kit.remote.ssh.transport import Completed
 from tests.fakes.facts import host
 
@@ -248,3 +248,12 @@ def test_a_slow_engine_is_slow_and_not_absent() -> None:
     with pytest.raises(SlowError, match="did not report its images"):
         observe(transport, folder="/opt/kit/lab", image="kit:1")
     assert seen(engine="", slow="engine").slow
+
+
+def test_the_runs_that_have_ranks() -> None:
+    lines = b"20261121-101500-3fa2 0 41\n20261121-101500-3fa2 1 42\nby-hand-7 0 43\n../x 0 44\nodd\n\n"
+    runs = runs_with_ranks(Saying(Completed(code=0, stdout=lines, stderr=b"")), cluster="lab")
+    assert runs == {"20261121-101500-3fa2", "by-hand-7"}
+    with pytest.raises(StepError, match="whether ranks run here: exit 1") as caught:
+        runs_with_ranks(Saying(Completed(code=1, stdout=b"", stderr=b"")), cluster="lab")
+    assert (caught.value.host, caught.value.hint) == ("gpu4", "run the same again, or look at the host: kit ssh gpu4")
