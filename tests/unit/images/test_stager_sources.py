@@ -162,6 +162,87 @@ def test_a_file_that_goes_away_meanwhile_is_not_staged(make_stagers: MakeStagers
     assert [sorted(stager.tree()) for stager in stagers.all] == [["a", "c"], ["a", "c"]]
 
 
+# Once, before the first piece is read, the source's disk is unmounted.
+UNMOUNTED = """
+import os
+from kitdata import pieces
+ready = pieces.Pieces.ready
+def unmount(self):
+    if os.path.exists({flag!r}):
+        os.unlink({flag!r})
+        os.rename({path!r}, {path!r} + ".away")
+        os.mkdir({path!r})
+    ready(self)
+pieces.Pieces.ready = unmount
+"""
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_disk_that_is_unmounted_meanwhile_removes_nothing(
+    make_stagers: MakeStagers, tmp_path: Path, first: bool
+) -> None:
+    stagers = make_stagers(2)
+    flag = tmp_path / "flag"
+    stagers.all[0].hook = UNMOUNTED.format(flag=str(flag), path=str(stagers.source))
+    only = stagers.folder(readers=["gpu1"])
+    (stagers.source / "stays").write_text("the same")
+    (stagers.source / "changes").write_text("before")
+    if not first:
+        stagers.staged(source=only)
+    before = [stager.tree() for stager in stagers.all]
+    (stagers.source / "changes").write_text("afterwards")
+    flag.touch()
+    assert stagers.stage_when_free(source=only).end()["failed"] == {
+        "kind": "source-empty", "host": None,
+        "text": "./source has no files now, so nothing was removed from the hosts",
+    }  # fmt: skip
+    assert [stager.tree() for stager in stagers.all] == before
+
+
+PHANTOMS = """
+from kitdata import folder
+entries, count = folder.Folder.entries, []
+def phantoms(self):
+    count.append(1)
+    yield from entries(self)
+    yield folder.Entry({name}, 5, 10**18)
+folder.Folder.version = lambda self, counted: None
+folder.Folder.entries = phantoms
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text", "lists"),
+    [
+        ("'gone'", "source-changed", "gone cannot be read: ./source lists it, and then has no such file", 4),
+        (
+            "'caf\ufffd'",
+            "source-name",
+            "caf\ufffd of ./source cannot be read: the bytes of its name seem not to be UTF-8",
+            4,
+        ),
+        (
+            "'x%02d' % len(count)",
+            "source-changed",
+            "files of ./source go away all the time while they are read. The last one is x10",
+            10,
+        ),
+    ],
+)
+def test_a_file_that_is_listed_and_never_there_removes_nothing(
+    make_stagers: MakeStagers, name: str, kind: str, text: str, lists: int
+) -> None:
+    stagers = make_stagers(1)
+    (stagers.source / "stays").write_text("the same")
+    stagers.staged()
+    stagers.all[0].kill()
+    stagers.all[0].hook = PHANTOMS.format(name=name)
+    order = stagers.stage()
+    assert order.end()["failed"] == {"kind": kind, "host": None, "text": text}
+    assert len(order.all("changed")) == lists
+    assert stagers.all[0].tree() == tree(stagers.source)
+
+
 MD5 = """
 import hashlib, os
 from kitdata import folder, opening
