@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from kit.remote.ship.certificate import certificate
 from tests.fakes import launcher
 from tests.fakes.stagers import Feeder, Order, Stagers, tree
+from tests.integration.rig import until
 from tests.integration.store import KEY, RCLONE, SECRET, store
 from tests.sockets import own_addresses
 
@@ -692,3 +694,41 @@ def test_a_read_that_is_not_what_the_list_says_gives_the_newest_entry(answer: An
     with pytest.raises(reading.Changed) as raised:
         read_one(Sequence(answer), [])
     assert raised.value.entry == Entry("a", 1, 2)
+
+
+# A verification reads no file until there is a file that opens the gate.
+SLOW_CHECK = """
+import os, time
+from kitdata import verify
+check = verify._check
+def slow(*arguments):
+    open({mark!r}, "w").close()
+    while not os.path.exists({gate!r}):
+        time.sleep(0.01)
+    return check(*arguments)
+verify._check = slow
+"""
+
+
+def test_nothing_is_staged_during_a_verification(make_stagers: MakeStagers, tmp_path: Path) -> None:
+    """Otherwise new files would differ from the old manifest, and be marked as damaged."""
+    stagers = make_stagers(1)
+    (host,) = stagers.all
+    mark = tmp_path / "mark"
+    host.hook = SLOW_CHECK.format(mark=str(mark), gate=str(stagers.gate))
+    (stagers.source / "file").write_text("before")
+    stagers.staged()
+    host.wait_until_free()
+    verified = stagers.order(host, op="verify")
+    until("the verification has begun", mark.exists)
+    refused = {"kind": "verifying", "host": None, "text": "this data set is being verified here"}
+    cert, key = certificate()
+    words = {"address": host.address, "certificate": cert, "key": key.reveal().decode()}
+    assert stagers.order(host, op="join", id="other", **words).end() == {"failed": refused}
+    assert stagers.order(host, op="verify").end() == {"failed": refused}
+    stagers.release()
+    assert verified.end()["verified"]["wrong"] == []
+    (stagers.source / "file").write_text("afterwards")
+    stagers.staged()
+    host.wait_until_free()
+    assert stagers.order(host, op="verify").end()["verified"]["wrong"] == []
