@@ -685,6 +685,17 @@ def test_verify_reports_wrong_files_of_each_host(hosts: StagingHosts, context: C
     assert [*result.hosts] == ["gpu1", "gpu2"]
 
 
+def test_a_verification_during_another_one(hosts: StagingHosts, context: Context) -> None:
+    failed = {"failed": {"kind": "verifying", "host": None, "text": "this data set is being verified here"}}
+    for host in ("gpu1", "gpu2"):
+        hosts.says({"verify": [failed]}, host=host)
+    with pytest.raises(HostsFailed) as caught:
+        verify(context, [])
+    assert caught.value.exit_code == NotReadyError.exit_code
+    hint = "wait until kit data verify has ended, then run the same again"
+    assert {failure.hint for failure in caught.value.failures} == {hint}
+
+
 def test_verify_of_what_is_not_staged(hosts: StagingHosts, context: Context) -> None:
     failed = {"failed": {"kind": "not-staged", "host": None, "text": "nothing is staged here"}}
     for host in ("gpu1", "gpu2"):

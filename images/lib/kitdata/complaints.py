@@ -52,7 +52,7 @@ _MEANINGS = (
     ),
     ("(network is unreachable|no route to host)", "source-lost", "%s does not answer: no way leads there"),
     (
-        "SlowDown|TooManyRequests|StatusCode: 503|StatusCode: 429",
+        "SlowDown|TooManyRequests|StatusCode: 503|StatusCode: 429|HTTP Error:? (?:503|429)",
         "source-lost",
         "%s does not answer: it gets too many requests",
     ),

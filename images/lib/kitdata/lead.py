@@ -1,6 +1,7 @@
 """Leads one staging: asks for the list of files, plans, has the pieces dealt, and says when all have all.
 
-A round is one list of files and one plan. Another round follows where a file of the source changed meanwhile.
+A round is one list of files and one plan. Another round follows where a file of the source changed meanwhile. Where
+one is gone, the source is listed again first.
 """
 
 import time
@@ -17,6 +18,18 @@ from kitdata.source import Entry, SourceError, Version, arranged, shown
 
 # A file that changes more often while it is read is given up.
 MOST_CHANGES = 3
+# A source of which files go away while they are read is listed again at most this often.
+MOST_LISTS = 10
+# What rclone prints instead of bytes that are not UTF-8. It finds no file by such a name.
+_NO_UTF8 = "\ufffd"
+
+
+class _Vanished(Exception):
+    """A file of the list cannot be found. Only another list says what the source has: its disk may be gone."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class Lead:
@@ -40,6 +53,9 @@ class Lead:
         self._among = ""
         self._planned: Optional[Plan] = None
         self._removed = 0
+        # How often each file has changed, and how often files were gone.
+        self._changes: Dict[str, int] = {}
+        self._vanished = 0
         # Versions of the source that a host lacks.
         self._missing: Set[str] = set()
 
@@ -97,7 +113,14 @@ class Lead:
             entries = arranged(listed)
             version = manifest.version(entries)
             if not self._is_staged(version):
-                entries = self._bring(entries)
+                try:
+                    entries = self._bring(entries)
+                except _Vanished as vanished:
+                    self._vanished += 1
+                    if self._vanished == MOST_LISTS:
+                        text = "files of %s go away all the time while they are read. The last one is %s"
+                        raise Failed("source-changed", text % (self._label, shown(vanished.path))) from None
+                    continue
                 version = manifest.version(entries)
                 self._finish(version)
             return version
@@ -120,13 +143,15 @@ class Lead:
     # Rounds
 
     def _bring(self, entries: List[Entry]) -> List[Entry]:
-        """Bring all files to all hosts that need them. Return the list of files in their newest versions."""
-        changes: Dict[str, int] = {}
+        """Bring all files to all hosts that need them. Return the list of files in their newest versions.
+
+        Raises Failed, and _Vanished if the source must be listed again.
+        """
         while True:
             self._crew.round += 1
             rooms, haves = self._compare(entries)
-            if not entries and any(one.gone for one in rooms.values()):
-                # A store says so itself. Of a folder, the disk may not be mounted.
+            if not entries and (self._vanished or any(one.gone for one in rooms.values())):
+                # A store says so itself. Of a folder, the disk may not be mounted, or not any more.
                 text = "%s has no files now, so nothing was removed from the hosts"
                 raise Failed("source-empty", text % self._label)
             self._owners = self._assign(entries, haves)
@@ -141,7 +166,7 @@ class Lead:
             changed.update(self._check_large(entries, step, changed))
             if not changed:
                 return entries
-            entries = self._newest(entries, changed, changes)
+            entries = self._newest(entries, changed)
 
     def _compare(self, entries: Sequence[Entry]) -> Tuple[Dict[int, Room], List[Have]]:
         """Send the list to all members. Return what room each has, and what each has of it."""
@@ -221,23 +246,37 @@ class Lead:
             self._crew.everybody({"forget": sorted(bad)})
         return bad
 
-    def _newest(
-        self, entries: Sequence[Entry], changed: Dict[int, Optional[Entry]], counts: Dict[str, int]
-    ) -> List[Entry]:
-        """Return the list with the newest versions of changed files. Raises Failed if one changes all the time."""
-        result = []
-        for number, entry in enumerate(entries):
-            newest: Optional[Entry] = entry
-            if number in changed:
-                counts[entry.path] = counts.get(entry.path, 0) + 1
-                self.events.add({"changed": {"file": shown(entry.path)}})
-                if counts[entry.path] > MOST_CHANGES:
-                    text = "%s in %s keeps changing: each of %d reads got something else than its list says"
-                    raise Failed("source-changed", text % (shown(entry.path), self._label, counts[entry.path]))
-                newest = changed[number]
-            if newest is not None:
-                result.append(newest)
+    def _newest(self, entries: Sequence[Entry], changed: Dict[int, Optional[Entry]]) -> List[Entry]:
+        """Return the list with the newest versions of changed files.
+
+        Raises _Vanished if one is gone, and Failed if one changes, or is listed and gone, all the time.
+        """
+        result = list(entries)
+        vanished = []
+        for number, newest in sorted(changed.items()):
+            path = entries[number].path
+            count = self._changes[path] = self._changes.get(path, 0) + 1
+            self.events.add({"changed": {"file": shown(path)}})
+            if count > MOST_CHANGES:
+                raise self._restless(path, newest, count)
+            if newest is None:
+                vanished.append(path)
+            else:
+                result[number] = newest
+        if vanished:
+            raise _Vanished(vanished[-1])
         return result
+
+    def _restless(self, path: str, newest: Optional[Entry], count: int) -> Failed:
+        """Return why a file is given up that is never what the list says."""
+        if newest is not None:
+            text = "%s in %s keeps changing: each of %d reads got something else than its list says"
+            return Failed("source-changed", text % (shown(path), self._label, count))
+        if _NO_UTF8 in path:
+            text = "%s of %s cannot be read: the bytes of its name seem not to be UTF-8"
+            return Failed("source-name", text % (shown(path), self._label))
+        text = "%s cannot be read: %s lists it, and then has no such file"
+        return Failed("source-changed", text % (shown(path), self._label))
 
     def _finish(self, version: Version) -> None:
         """Let all members give the files their names."""

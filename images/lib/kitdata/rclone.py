@@ -11,12 +11,13 @@ import queue
 import re
 import subprocess
 import threading
+import time
 from datetime import datetime
 from typing import Any, Generator, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 from urllib.parse import quote
 
 from kitdata.complaints import meaning
-from kitdata.rclone_process import PROGRAM, Answer, Ended, Program, Server, end
+from kitdata.rclone_process import LIMITS, PROGRAM, Answer, Ended, Program, Server, end
 from kitdata.source import Entry, Source, SourceError, check_path, shown
 
 # S3 gives the MD5 of an object that came in parts, if at all, only in a request for that object. Parts have at least
@@ -33,6 +34,16 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|([+-]\d\d):?
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
 # Names for the source and the folder above it. Their path is in the environment, so an address never has to quote it.
 ROOT, _ABOVE = "kitroot", "kitabove"
+
+# rclone leaves out a file if the web server does not answer a request for its size. Only its debug log has that.
+_DEBUG = ("--log-level", "DEBUG", "--use-json-log")
+_SKIPPED = "skipping because of error: "
+# Answers for a link that leads nowhere: such a page is no file.
+_DEAD = ("object not found", "HTTP Error: 410")
+# A web server may send a file with Content-Encoding: gzip. Without this, rclone unpacks it, so that its size differs.
+_AS_STORED = ("--no-gzip-encoding",)
+# The waits before each further request for a file that was left out.
+WAITS = (0.0, 0.5, 2.0)
 
 _Item = Union[Entry, SourceError, None]
 
@@ -72,6 +83,7 @@ class Rclone(Source):
         self._secret = dict(env)
         types = {value for name, value in env.items() if name.endswith("_TYPE")}
         self._web = "http" in types
+        self._flags = _AS_STORED if self._web else ()
         # S3 encrypts objects with keys of KMS in a way that nothing in its lists shows.
         self.etags = "s3" in types
         self._env = dict(env)
@@ -130,7 +142,7 @@ class Rclone(Source):
 
     def program(self, env: Mapping[str, str], folder: str, limits: Sequence[str]) -> Program:
         """Return another rclone with the same settings, which knows the source as `ROOT`. `env` adds to its own."""
-        return Program({**self._env, **env}, self._ca, folder, self._program_name, limits)
+        return Program({**self._env, **env}, self._ca, folder, self._program_name, (*limits, *self._flags))
 
     def meaning(self, message: str) -> SourceError:
         """Return what a message of rclone means for this source, without its secrets."""
@@ -217,7 +229,8 @@ class Rclone(Source):
                 raise SourceError("source-lost", "%s is closed" % self.label)
             try:
                 if self._program is None:
-                    self._program = Program(self._env, self._ca, self._folder, self._program_name)
+                    limits = (*LIMITS, *self._flags)
+                    self._program = Program(self._env, self._ca, self._folder, self._program_name, limits)
                 if self._server is not None and not self._server.alive:
                     self._server.close()
                     self._server = None
@@ -243,6 +256,8 @@ class Rclone(Source):
 
     def _listed(self) -> Iterator[Entry]:
         words = ["lsjson", "--recursive", "--files-only", "--no-mimetype", *FLAGS, ROOT + ":"]
+        if self._web:
+            words += _DEBUG
         if not self._md5:
             yield from self._lists([words])
             return
@@ -311,9 +326,35 @@ class Rclone(Source):
                 items.put(SourceError("source-lost", "%s was listed in a way that cannot be read" % self.label))
                 process.kill()
             ear.join()
+        message = b"".join(errors).decode("utf-8", "replace")
+        skipped: List[Tuple[str, str]] = []
+        if self._web:
+            message, skipped = parsed(message)
         if process.wait():
-            items.put(self.meaning(b"".join(errors).decode("utf-8", "replace")))
+            items.put(self.meaning(message))
+        else:
+            for path, why in skipped:
+                item = self._again(path, why)
+                items.put(item)
+                if isinstance(item, SourceError):
+                    # Nobody reads the rest of the list.
+                    break
         items.put(None)
+
+    def _again(self, path: str, why: str) -> _Item:
+        """Ask again for a file that a list left out for this reason. Return it, or why it cannot be listed."""
+        error = self.meaning(why)
+        for wait in WAITS:
+            time.sleep(wait)
+            try:
+                return self.entry(path)
+            except SourceError as failed:
+                if failed.kind == "source-name":
+                    return failed
+                error = failed
+            except (ValueError, LookupError, TypeError):
+                error = SourceError("source-lost", "%s gave an odd answer" % self.label)
+        return SourceError(error.kind, "%s cannot be listed: %s" % (shown(path), error.text))
 
     def _entry(self, item: "Any") -> Entry:
         path, size = item["Path"], item["Size"]
@@ -368,6 +409,26 @@ def sample(entries: Iterator[Entry]) -> Tuple[List[Entry], bool]:
         if without == SAMPLE:
             return first, False
     return first, True
+
+
+def parsed(log: str) -> Tuple[str, List[Tuple[str, str]]]:
+    """Return the errors in a debug log of rclone as text, and the files that a list left out, each with the reason."""
+    lines = []
+    skipped = []
+    for line in log.splitlines():
+        try:
+            value = json.loads(line)
+            level, message, name = value["level"], str(value["msg"]), str(value.get("object", ""))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            lines.append(line)
+            continue
+        if level not in ("debug", "info"):
+            lines.append(message)
+        elif message.startswith(_SKIPPED):
+            why = message[len(_SKIPPED) :]
+            if not any(words in why for words in _DEAD):
+                skipped.append((name, why))
+    return "\n".join(lines), skipped
 
 
 def _json(request: "Any") -> "Any":

@@ -43,7 +43,7 @@ class Program:
     """Starts rclone with settings that are in its environment alone.
 
     `ca`: certificates (PEM) that it trusts instead of those of this system. They are public, and go into a file.
-    `limits` are flags that say when it gives up.
+    `limits` are flags that say when it gives up, and others that the source needs.
     """
 
     def __init__(

@@ -55,6 +55,8 @@ class Station:
         # Of the source that is mounted, as the order had it: only a digest, because the order has secrets.
         self._mounted = b""
         self._stopped = False
+        # A staging would change what is being compared, so neither begins during the other.
+        self._verifying = False
         self._working = 0
         self._used = False
         self._since = time.monotonic()
@@ -115,6 +117,7 @@ class Station:
     def _join(self, order: Dict[str, Any], say: Say) -> None:
         id_ = str(order["id"])
         with self._lock:
+            self._check_verifying()
             before = self._member
         if before is not None and (before.id != id_ or before.led.is_set()):
             raise Refused("busy", "another staging of this data set is running here")
@@ -126,13 +129,15 @@ class Station:
             raise Refused("internal", "the certificate of the staging cannot be read") from None
         joining = Joining(id_, str(order["address"]), *contexts)
         member = Member(self._folder, joining, lambda source: self._source(id_, source), lambda: self._left(id_))
-        with self._lock:
-            other = self._member
-            if other is None:
+        try:
+            with self._lock:
+                self._check_verifying()
+                if self._member is not None:
+                    raise Refused("busy", "another staging of this data set is running here")
                 self._member, self._client = member, contexts[1]
-        if other is not None:
+        except Refused:
             member.close()
-            raise Refused("busy", "another staging of this data set is running here")
+            raise
         threading.Thread(target=self._await_lead, args=(member,), daemon=True).start()
         say({"joined": {"port": member.port, "free": member.free}})
 
@@ -191,7 +196,18 @@ class Station:
         with self._lock:
             if self._member is not None:
                 raise Refused("busy", "a staging of this data set is running here")
-        verify.verify(self._folder, bool(order.get("write")), say)
+            self._check_verifying()
+            self._verifying = True
+        try:
+            verify.verify(self._folder, bool(order.get("write")), say)
+        finally:
+            with self._lock:
+                self._verifying = False
+
+    def _check_verifying(self) -> None:
+        """Raise Refused during a verification. The caller holds the lock."""
+        if self._verifying:
+            raise Refused("verifying", "this data set is being verified here")
 
     def _mount_source(self, order: Dict[str, Any], say: Say) -> None:
         write = bool(order.get("write"))

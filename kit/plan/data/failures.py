@@ -24,6 +24,7 @@ _HINTS = {
     "disk": "look at the host's disk: kit ssh {host} -- df -h; what came is kept: kit data stage {data} goes on",
     "hosts-lost": "look at the hosts with kit ps; what came is kept: kit data stage {data} goes on",
     "busy": "watch it: kit data stage {data}",
+    "verifying": "wait until kit data verify has ended, then run the same again",
     "stopped": "what came is kept; go on: kit data stage {data}",
     "not-staged": "stage it: kit data stage {data}",
     "internal": "what came is kept: kit data stage {data} goes on; if it fails again, report this text",
@@ -41,7 +42,7 @@ _MOUNT_HINTS = {
     "busy": "end that mount first: kit data rm {data}",
     "internal": "see what the mounter says: kit ssh {host} -- sudo docker ps; if it fails again, report this text",
 }
-_NOT_READY = ("busy", "stopped", "not-staged")
+_NOT_READY = ("busy", "verifying", "stopped", "not-staged")
 
 
 def failure(failed: Failed, data: str, *, host: str, mounting: bool = False) -> KitError:

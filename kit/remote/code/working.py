@@ -7,7 +7,9 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from pathlib import Path
+from typing import NamedTuple
 
 from kit.errors import KitError
 from kit.model import names
@@ -18,8 +20,14 @@ from kit.remote.ship.porter import manifest
 
 _CHUNK = 1 << 20
 
-# What a file was when kit wrote it: its size and the time of its last change, in nanoseconds.
-_Seeded = tuple[int, int]
+
+class _Seeded(NamedTuple):
+    """What a file was when kit wrote it. Times are in nanoseconds, and `digest` is its SHA-256."""
+
+    size: int
+    mtime: int
+    ctime: int
+    digest: str
 
 
 class CannotMake(KitError):
@@ -74,7 +82,7 @@ class RunFolder:
             if _copied(source, path, entry.mode) != entry.digest:
                 raise changed(source)
             status = path.stat()
-            self._files[path] = (status.st_size, status.st_mtime_ns)
+            self._files[path] = _Seeded(status.st_size, status.st_mtime_ns, status.st_ctime_ns, entry.digest)
 
     @property
     def foreign(self) -> bool:
@@ -88,8 +96,7 @@ class RunFolder:
         """Remove what the run has not changed, and return whether it made something."""
         for path, before in self._files.items():
             with contextlib.suppress(OSError):
-                now = path.lstat()
-                if (now.st_size, now.st_mtime_ns) == before:
+                if _is_unchanged(path, before):
                     path.unlink()
         for path, target in self._links.items():
             with contextlib.suppress(OSError):
@@ -105,6 +112,21 @@ class RunFolder:
             self.folder.rmdir()
             self.folder.parent.rmdir()
         return self.folder.exists()
+
+
+def _is_unchanged(path: Path, before: _Seeded) -> bool:
+    """Return whether a file is as kit wrote it. Raises OSError.
+
+    A program can set an old mtime, but no old ctime. A new ctime alone may come from chmod or a new link, so then the
+    bytes count.
+    """
+    now = path.lstat()
+    if not stat.S_ISREG(now.st_mode) or (now.st_size, now.st_mtime_ns) != (before.size, before.mtime):
+        return False
+    if now.st_ctime_ns == before.ctime:
+        return True
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == before.digest
 
 
 def _copied(source: bytes, path: Path, mode: int) -> str:

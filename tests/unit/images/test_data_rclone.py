@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import os
 import signal
@@ -346,6 +347,73 @@ def test_a_web_server_that_sends_parts(tmp_path: Path) -> None:
     with served(tmp_path) as port, page((f"http://127.0.0.1:{port}", tmp_path), "large") as data:
         (entry,) = data.entries()
         assert data.read(entry, 1 << 20, 1 << 20) == content[1 << 20 : 2 << 20]
+
+
+class _Odd(_Web):
+    """Fails some requests for a file's size, with `status`, and sends gzip as a web server may."""
+
+    status = 503
+    failures = 0
+
+    def do_HEAD(self) -> None:
+        if "broken" in self.path and _Odd.failures > 0:
+            _Odd.failures -= 1
+            self.send_error(_Odd.status)
+        else:
+            super().do_HEAD()
+
+    def end_headers(self) -> None:
+        if self.path.endswith(".gz"):
+            self.send_header("Content-Encoding", "gzip")
+        super().end_headers()
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    (tmp_path / "set/deep").mkdir(parents=True)
+    (tmp_path / "set/good").write_bytes(b"good")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Odd, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", tmp_path
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "why"),
+    [
+        (503, "source-lost", "does not answer: it gets too many requests"),
+        (429, "source-lost", "does not answer: it gets too many requests"),
+        (403, "source-refused", "refuses: these credentials may not read it"),
+    ],
+)
+def test_a_file_whose_size_a_web_server_does_not_say_is_not_left_out(
+    odd: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, status: int, kind: str, why: str
+) -> None:
+    (odd[1] / "set/deep/a broken%").write_bytes(b"broken")
+    monkeypatch.setattr(rclone, "WAITS", (0.0,))
+    monkeypatch.setattr(_Odd, "status", status)
+    with page(odd, "set") as data:
+        monkeypatch.setattr(_Odd, "failures", 1)
+        assert contents(data) == {"good": b"good", "deep/a broken%": b"broken"}
+        monkeypatch.setattr(_Odd, "failures", 100)
+        text = f"deep/a broken% cannot be listed: {odd[0]}/set {why}"
+        assert failure(lambda: list(data.entries())) == (kind, text)
+
+
+def test_a_link_that_leads_nowhere_is_no_file(odd: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    (odd[1] / "set/broken").write_bytes(b"broken")
+    monkeypatch.setattr(_Odd, "status", 404)
+    monkeypatch.setattr(_Odd, "failures", 100)
+    with page(odd, "set") as data:
+        assert contents(data) == {"good": b"good"}
+
+
+def test_a_web_server_that_names_gzip_as_the_encoding(odd: tuple[str, Path]) -> None:
+    packed = gzip.compress(b"hello" * 1000)
+    (odd[1] / "set/file.gz").write_bytes(packed)
+    with page(odd, "set") as data:
+        assert contents(data) == {"good": b"good", "file.gz": packed}
 
 
 @contextlib.contextmanager

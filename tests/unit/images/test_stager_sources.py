@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from kit.remote.ship.certificate import certificate
 from tests.fakes import launcher
 from tests.fakes.stagers import Feeder, Order, Stagers, tree
+from tests.integration.rig import until
 from tests.integration.store import KEY, RCLONE, SECRET, store
 from tests.sockets import own_addresses
 
@@ -160,6 +162,87 @@ def test_a_file_that_goes_away_meanwhile_is_not_staged(make_stagers: MakeStagers
     order = stagers.staged(source=stagers.folder(readers=["gpu1"]))
     assert order.all("changed") == [{"file": "b"}]
     assert [sorted(stager.tree()) for stager in stagers.all] == [["a", "c"], ["a", "c"]]
+
+
+# Once, before the first piece is read, the source's disk is unmounted.
+UNMOUNTED = """
+import os
+from kitdata import pieces
+ready = pieces.Pieces.ready
+def unmount(self):
+    if os.path.exists({flag!r}):
+        os.unlink({flag!r})
+        os.rename({path!r}, {path!r} + ".away")
+        os.mkdir({path!r})
+    ready(self)
+pieces.Pieces.ready = unmount
+"""
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_disk_that_is_unmounted_meanwhile_removes_nothing(
+    make_stagers: MakeStagers, tmp_path: Path, first: bool
+) -> None:
+    stagers = make_stagers(2)
+    flag = tmp_path / "flag"
+    stagers.all[0].hook = UNMOUNTED.format(flag=str(flag), path=str(stagers.source))
+    only = stagers.folder(readers=["gpu1"])
+    (stagers.source / "stays").write_text("the same")
+    (stagers.source / "changes").write_text("before")
+    if not first:
+        stagers.staged(source=only)
+    before = [stager.tree() for stager in stagers.all]
+    (stagers.source / "changes").write_text("afterwards")
+    flag.touch()
+    assert stagers.stage_when_free(source=only).end()["failed"] == {
+        "kind": "source-empty", "host": None,
+        "text": "./source has no files now, so nothing was removed from the hosts",
+    }  # fmt: skip
+    assert [stager.tree() for stager in stagers.all] == before
+
+
+PHANTOMS = """
+from kitdata import folder
+entries, count = folder.Folder.entries, []
+def phantoms(self):
+    count.append(1)
+    yield from entries(self)
+    yield folder.Entry({name}, 5, 10**18)
+folder.Folder.version = lambda self, counted: None
+folder.Folder.entries = phantoms
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text", "lists"),
+    [
+        ("'gone'", "source-changed", "gone cannot be read: ./source lists it, and then has no such file", 4),
+        (
+            "'caf\ufffd'",
+            "source-name",
+            "caf\ufffd of ./source cannot be read: the bytes of its name seem not to be UTF-8",
+            4,
+        ),
+        (
+            "'x%02d' % len(count)",
+            "source-changed",
+            "files of ./source go away all the time while they are read. The last one is x10",
+            10,
+        ),
+    ],
+)
+def test_a_file_that_is_listed_and_never_there_removes_nothing(
+    make_stagers: MakeStagers, name: str, kind: str, text: str, lists: int
+) -> None:
+    stagers = make_stagers(1)
+    (stagers.source / "stays").write_text("the same")
+    stagers.staged()
+    stagers.all[0].kill()
+    stagers.all[0].hook = PHANTOMS.format(name=name)
+    order = stagers.stage()
+    assert order.end()["failed"] == {"kind": kind, "host": None, "text": text}
+    assert len(order.all("changed")) == lists
+    assert stagers.all[0].tree() == tree(stagers.source)
 
 
 MD5 = """
@@ -611,3 +694,41 @@ def test_a_read_that_is_not_what_the_list_says_gives_the_newest_entry(answer: An
     with pytest.raises(reading.Changed) as raised:
         read_one(Sequence(answer), [])
     assert raised.value.entry == Entry("a", 1, 2)
+
+
+# A verification reads no file until there is a file that opens the gate.
+SLOW_CHECK = """
+import os, time
+from kitdata import verify
+check = verify._check
+def slow(*arguments):
+    open({mark!r}, "w").close()
+    while not os.path.exists({gate!r}):
+        time.sleep(0.01)
+    return check(*arguments)
+verify._check = slow
+"""
+
+
+def test_nothing_is_staged_during_a_verification(make_stagers: MakeStagers, tmp_path: Path) -> None:
+    """Otherwise new files would differ from the old manifest, and be marked as damaged."""
+    stagers = make_stagers(1)
+    (host,) = stagers.all
+    mark = tmp_path / "mark"
+    host.hook = SLOW_CHECK.format(mark=str(mark), gate=str(stagers.gate))
+    (stagers.source / "file").write_text("before")
+    stagers.staged()
+    host.wait_until_free()
+    verified = stagers.order(host, op="verify")
+    until("the verification has begun", mark.exists)
+    refused = {"kind": "verifying", "host": None, "text": "this data set is being verified here"}
+    cert, key = certificate()
+    words = {"address": host.address, "certificate": cert, "key": key.reveal().decode()}
+    assert stagers.order(host, op="join", id="other", **words).end() == {"failed": refused}
+    assert stagers.order(host, op="verify").end() == {"failed": refused}
+    stagers.release()
+    assert verified.end()["verified"]["wrong"] == []
+    (stagers.source / "file").write_text("afterwards")
+    stagers.staged()
+    host.wait_until_free()
+    assert stagers.order(host, op="verify").end()["verified"]["wrong"] == []

@@ -64,6 +64,19 @@ def test_only_what_changed_remains(top: Path, tmp_path: Path) -> None:
     assert files == {"work/bin/tool", "work/link", "work/empty/er/new"}
 
 
+def test_new_bytes_of_the_old_size_and_time_remain(top: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / ".kit" / "runs" / "r1")
+    run.seed(take(top))
+    data, tool = run.work / "data", run.work / "bin" / "tool"
+    before = data.stat()
+    data.write_bytes(bytes(before.st_size))
+    os.utime(data, ns=(before.st_atime_ns, before.st_mtime_ns))
+    # Only the mode has changed.
+    tool.chmod(0o700)
+    assert run.settle() is True
+    assert {path for path, kind in tree(run.folder).items() if kind} == {"work/data"}
+
+
 def test_a_file_that_has_changed_since(top: Path, tmp_path: Path) -> None:
     snapshot = take(top)
     (top / "data").write_text("other")
