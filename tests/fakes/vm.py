@@ -187,7 +187,7 @@ class FakeVM(SwarmScripts):
             return self._docker(argv[1:], stdin)
         if argv[:2] == ["test", "-e"]:
             return completed() if argv[2] in self.files else failed("")
-        if argv[0] == "cat" and argv[1].startswith("/opt/kit/"):
+        if argv[0] == "cat" and argv[1:] and argv[1].startswith("/opt/kit/"):
             return completed(self.files[argv[1]][0].decode()) if argv[1] in self.files else failed("")
         if argv[0] == "rm":
             for path in argv[argv.index("--") + 1 :]:
