@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -96,6 +97,22 @@ class Server(BaseHTTPRequestHandler):
         pass
 
 
+class RememberingServer(ThreadingHTTPServer):
+    """Waits for its handlers when it ends. `failures` has the exceptions that they raised."""
+
+    daemon_threads = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.failures: list[BaseException] = []
+
+    def handle_error(self, *_: object) -> None:
+        error = sys.exception()
+        # A client may go away.
+        if error is not None and not isinstance(error, ConnectionError):
+            self.failures.append(error)
+
+
 @contextlib.contextmanager
 def serving(
     root: Path,
@@ -107,11 +124,17 @@ def serving(
 ) -> Iterator[str]:
     """Serve the repositories of a folder (see Server). Yields `ADDRESS:PORT`."""
     fields = {"root": root, "asked": [] if asked is None else asked, "public": public, "wait": staticmethod(wait)}
-    with ThreadingHTTPServer((address, 0), type("OneServer", (Server,), fields)) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"{address}:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = RememberingServer((address, 0), type("OneServer", (Server,), fields))
+    try:
+        with server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            try:
+                yield f"{address}:{server.server_port}"
+            finally:
+                server.shutdown()
+                thread.join()
+    finally:
+        # A handler that fails sends nothing, so its client does not know why.
+        if server.failures:
+            raise AssertionError(f"the git server failed: {server.failures}") from server.failures[0]
