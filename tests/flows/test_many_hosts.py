@@ -19,7 +19,8 @@ from kit.cli.text import queue as queuetext
 from kit.cli.text import tune as tunetext
 from kit.errors import HostsFailed, Interrupted, KitError
 from kit.events import Note
-from kit.flows.cluster.deploy import _warn_of_gpus, deploy
+from kit.flows.cluster.concerns import warn_of_gpus
+from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.ps import ps
 from kit.flows.image.content import content
@@ -263,7 +264,7 @@ def test_deploy_warns_once_of_slots_that_many_hosts_lack_gpus_for(many: Fleet, r
     observed = [
         facts(1, host=host(number, slots=2), gpus=gpus(1 if number != 9 else 2)) for number in range(1, COUNT + 1)
     ]
-    _warn_of_gpus(many.context(reporter, image={"flavour": "cuda-pytorch"}), observed)
+    warn_of_gpus(many.context(reporter, image={"flavour": "cuda-pytorch"}), observed)
     (few,) = texts(reporter)
     assert few[0].startswith("gpu[1-8,10-256] has 1 GPU and slots=2 in the hosts file")
 
