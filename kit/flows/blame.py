@@ -45,6 +45,7 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
         )
     known = {host.name: host for host in context.inventory.hosts}
     chosen = hosts_with_ranks(record, fields)
+    np = sum(place.ranks for place in record.places if place.node in chosen)
     names = [name for name in chosen if name in known]
     missing = [name for name in chosen if name not in known]
     if missing and not names:
@@ -59,17 +60,17 @@ def blame(context: Context, word: str | None, *, for_s: float | None = None) -> 
         start, last = time.monotonic(), for_s or FOR_S
         while True:
             ended = seen.wait(lambda hosts: _over(hosts, seen), max(0.0, start + last - time.monotonic()))
-            result = _judged(context, record, _readings(seen))
+            result = _judged(context, record, np, _readings(seen))
             if for_s or ended or result.verdict != "too-few-steps" or last >= MOST_S:
                 break
             last = min(MOST_S, last + FOR_S)
         if not for_s and doubtful(result):
-            result = unconfirmed(result) if ended else _again(context, record, seen, result)
+            result = unconfirmed(result) if ended else _again(context, record, np, seen, result)
         notes = [*([_OVER] if _over(seen.now(), seen) else []), *_failed(context, seen.now())]
     return replace(result, notes=(*result.notes, *notes))
 
 
-def _again(context: Context, record: RunRecord, seen: Watchers, first: BlameResult) -> BlameResult:
+def _again(context: Context, record: RunRecord, np: int, seen: Watchers, first: BlameResult) -> BlameResult:
     """Watch for as long once more, and return what both looks say."""
     text = f"{first.culprit.host} costs the others little: looking again" if first.culprit else ""
     context.reporter.report(Note(text=text))
@@ -78,7 +79,7 @@ def _again(context: Context, record: RunRecord, seen: Watchers, first: BlameResu
     readings = _readings(seen)
     # The last reading of the first look begins the second one.
     later = {host: rows[max(0, before.get(host, 0) - 1) :] for host, rows in readings.items()}
-    return confirmed(first, _judged(context, record, later), _judged(context, record, readings))
+    return confirmed(first, _judged(context, record, np, later), _judged(context, record, np, readings))
 
 
 def _begun(hosts: Sequence[Seen]) -> bool:
@@ -98,9 +99,9 @@ def _readings(seen: Watchers) -> Readings:
     return {host: tuple(one for one in rows if isinstance(one, SuspectReading)) for host, rows in history.items()}
 
 
-def _judged(context: Context, record: RunRecord, readings: Readings) -> BlameResult:
+def _judged(context: Context, record: RunRecord, np: int, readings: Readings) -> BlameResult:
     slots = {host.name: host.slots for host in context.inventory.hosts}
-    return judge(watched(record.id, record.places, readings, slots))
+    return judge(watched(record.id, record.places, readings, slots, np))
 
 
 def _failed(context: Context, hosts: Sequence[Seen]) -> list[str]:

@@ -98,13 +98,15 @@ class HostInterval(Struct, frozen=True, kw_only=True):
 class Watched(Struct, frozen=True, kw_only=True):
     """What kit saw of a run. `hosts` has the intervals of each host, all of them about the same time.
 
-    `addresses` are the hosts' addresses in the cluster's network, and `gpus` the numbers of each rank's GPUs.
+    `addresses` are the hosts' addresses in the cluster's network, and `gpus` the numbers of each rank's GPUs. `np` is
+    how many ranks the run has, also on hosts that kit could not watch; 0 if nobody knows.
     """
 
     run: str
     hosts: dict[str, tuple[HostInterval, ...]]
     addresses: dict[str, str]
     gpus: dict[int, tuple[int, ...]]
+    np: int = 0
 
 
 class Gain(Struct, frozen=True, kw_only=True):

@@ -293,6 +293,33 @@ def test_a_host_that_cannot_be_watched_hides_no_other(
         blame(fleet.context(reporter), None, for_s=10)
 
 
+def test_one_rank_of_several_is_no_run_of_one_rank(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    history = seen(BURNED)
+    alone = replace(history, hosts={"gpu1": history.hosts["gpu1"]})
+    gone = StepError("no SSH connection")
+    watching(alone, failed={"gpu2": gone, "gpu3": gone})
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.verdict == "too-few-steps"
+    shown = text.text(result)
+    assert "No answer: kit sees one of the run's 3 ranks, and must compare at least two." in shown
+    assert "gpu2 was not watched: no SSH connection" in shown
+
+
+def test_a_run_of_one_rank_waits_for_nobody(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also an elastic run that has lost its other hosts."""
+    history = seen(BURNED)
+    watching(replace(history, hosts={"gpu1": history.hosts["gpu1"]}))
+    record, _ = vars(flow)["stored_run"](fleet.context(reporter), None)
+    places = [{"node": place.node, "out": place.node != "gpu1"} for place in record.places]
+    monkeypatch.setattr(flow, "stored_run", lambda *_: (record, {"places": places}))
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert (result.verdict, result.why) == ("nobody", "the run has one rank, which waits for nobody")
+
+
 def test_a_run_that_has_ended_is_refused_by_name(
     fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
 ) -> None:

@@ -17,8 +17,9 @@ def watched(
     places: Sequence[Place],
     readings: Mapping[str, Sequence[watch.SuspectReading]],
     slots: Mapping[str, int | None],
+    np: int = 0,
 ) -> blame.Watched:
-    """Return what the readings show of a run. Hosts without two readings are left out.
+    """Return what the readings show of a run. Hosts without two readings are left out. `np` is that of blame.Watched.
 
     `slots` has the slots of each host, None for as many as it has GPUs, for runs that do not say how many it had.
     """
@@ -30,6 +31,7 @@ def watched(
         hosts=hosts,
         addresses={place.node: place.address for place in places},
         gpus=gpus_of(places, counts, slots, ranks),
+        np=np,
     )
 
 
