@@ -82,7 +82,10 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
 
 class HostInterval(Struct, frozen=True, kw_only=True):
-    """One host in one interval of `seconds`. `steal` and `iowait` are shares of all its cores' time."""
+    """One host in one interval of `seconds`. `steal` and `iowait` are shares of all its cores' time.
+
+    `part` is the same in intervals without a break of a connection between them (kit.plan.blame.together).
+    """
 
     seconds: float
     cores: int
@@ -93,6 +96,7 @@ class HostInterval(Struct, frozen=True, kw_only=True):
     others: tuple[Other, ...] = ()
     peers: tuple[Peer, ...] = ()
     gpus: tuple[Gpu, ...] | None = None
+    part: int = 0
 
 
 class Watched(Struct, frozen=True, kw_only=True):

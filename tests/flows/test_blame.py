@@ -58,6 +58,7 @@ def _readings(row: Sequence[HostInterval]) -> Iterable[watch.SuspectReading]:
         ]
         yield watch.SuspectReading(
             at=at,
+            heard=at,
             seconds=one.seconds or None,
             cores=one.cores,
             cpu=100 * (one.busy + one.steal),
@@ -93,6 +94,10 @@ class Watching:
 
     def __exit__(self, *_: object) -> None:
         return
+
+    def of(self, history: Mapping[str, Sequence[watch.SuspectReading]]) -> None:
+        """Have these readings in place of those that a simulation showed."""
+        self._history = history
 
     def wait(self, done: Callable[[Sequence[watch.Seen]], bool], within_s: float) -> bool:
         self.waits.append(within_s)
@@ -291,6 +296,44 @@ def test_a_host_that_cannot_be_watched_hides_no_other(
     watching(replace(history, hosts={}), failed={"gpu3": gone})
     with pytest.raises(StepError, match="its readings ended"):
         blame(fleet.context(reporter), None, for_s=10)
+
+
+def broken(rows: Sequence[watch.SuspectReading], first: int, last: int) -> list[watch.SuspectReading]:
+    """Return what kit has of a host whose connection breaks at one reading, and that prints again from another on."""
+    again = [replace(one, stream=1) for one in rows[last:]]
+    return [*rows[:first], replace(again[0], seconds=0.5), *again[1:]]
+
+
+@pytest.mark.parametrize("host", ["gpu2", "gpu3"])
+def test_a_broken_connection_clears_nobody(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], host: str
+) -> None:
+    """The counters of Horovod go on meanwhile, and the other hosts read on."""
+    whole = seen(BURNED, looks=24)
+    watching(whole)
+    healthy = blame(fleet.context(reporter), None, for_s=10)
+    made = watching(whole)
+    rows = readings(whole)
+    # A host's time of day says nothing: it may be set meanwhile.
+    rows["gpu1"] = [*rows["gpu1"][:5], *(replace(one, at=one.at + 3600) for one in rows["gpu1"][5:])]
+    made.of({**rows, host: broken(rows[host], 6, 11)})
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.culprit is not None
+    assert result.culprit.host == "gpu2"
+    assert result.seconds == pytest.approx(13, abs=0.6)
+    assert result.step == pytest.approx(healthy.step, rel=0.1)
+
+
+def test_hosts_that_were_never_watched_at_once_are_not_compared(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    whole = seen(BURNED)
+    made = watching(whole)
+    rows = readings(whole)
+    made.of({**rows, "gpu1": rows["gpu1"][:4], "gpu2": rows["gpu2"][6:]})
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert (result.verdict, result.culprit) == ("too-few-steps", None)
+    assert "a connection broke meanwhile" in result.why
 
 
 def test_one_rank_of_several_is_no_run_of_one_rank(

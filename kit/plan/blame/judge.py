@@ -48,7 +48,7 @@ _UNSEEN = "the ranks do not count with kit's Horovod, so kit cannot see which on
 _ALONE = "the run has one rank, which waits for nobody"
 # Ranks in a sentence.
 _MOST_NAMED = 4
-_ONCE = "the run began, ended or was reset meanwhile, and kit saw the same ranks only once"
+_ONCE = "the run began, ended or was reset, or a connection broke meanwhile, and kit saw the same ranks only once"
 _NO_RANK = "no rank of the run was seen on its hosts"
 
 
