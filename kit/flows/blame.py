@@ -17,6 +17,7 @@ from kit.plan.blame.confirm import confirmed, doubtful, unconfirmed
 from kit.plan.blame.intervals import over, watched
 from kit.plan.blame.judge import judge
 from kit.plan.run.numbering import hosts_with_ranks
+from kit.plan.watch.rows import trouble
 from kit.remote.watch.watchers import Watchers
 
 # kit watches for this long, and for up to MOST_S if the steps are long.
@@ -87,11 +88,19 @@ def _begun(hosts: Sequence[Seen]) -> bool:
 
 
 def _over(hosts: Sequence[Seen], seen: Watchers) -> bool:
-    """Return whether the run had ranks, and has none any more. `hosts` is what `seen` knows now."""
-    newest = (one.reading for one in hosts)
-    if any(isinstance(one, SuspectReading) and one.suspects.ranks for one in newest):
+    """Return whether the run had ranks, and has none any more. `hosts` is what `seen` knows now.
+
+    A host that stopped answering does not say whether its ranks are still there, so the others decide.
+    """
+    there = [one for one in hosts if not _stopped(one)] or hosts
+    if any(isinstance(one.reading, SuspectReading) and one.reading.suspects.ranks for one in there):
         return False
-    return over(_readings(seen))
+    readings = _readings(seen)
+    return over({one.host: readings.get(one.host, ()) for one in there})
+
+
+def _stopped(one: Seen) -> bool:
+    return one.number > 0 and bool(trouble(one))
 
 
 def _readings(seen: Watchers) -> Readings:
@@ -105,10 +114,22 @@ def _judged(context: Context, record: RunRecord, np: int, readings: Readings) ->
 
 
 def _failed(context: Context, hosts: Sequence[Seen]) -> list[str]:
-    """Report the hosts that kit cannot watch, and return them as notes. Raise their error if there are no others."""
+    """Report the hosts that kit could not watch, and return notes of them, and of those that stopped answering.
+
+    Raise their error if kit could watch none.
+    """
     failed = [(one.host, one.error) for one in hosts if one.error is not None and not one.number]
     if len(failed) == len(hosts) and failed and failed[0][1] is not None:
         raise failed[0][1]
     for name, error in failed:
         context.reporter.report(HostFailed(host=name, text=error.message if error else ""))
-    return [f"{name} was not watched: {error.message if error else ''}" for name, error in failed]
+    absent = [f"{name} was not watched: {error.message if error else ''}" for name, error in failed]
+    return absent + [_until(one) for one in hosts if _stopped(one)]
+
+
+def _until(one: Seen) -> str:
+    why = f": {one.error.message}" if one.error is not None else ""
+    return (
+        f"{one.host} stopped answering {one.age:.0f} s before the end{why}. kit judged only the time in which all "
+        f"hosts answered (look at the host: kit ssh {one.host})"
+    )

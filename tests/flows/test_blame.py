@@ -84,6 +84,9 @@ class Watching:
         self._later = later
         self.waits: list[float] = []
         self.wanted: dict[str, Any] = {}
+        # By host: the seconds since its last reading, and why there is no newer one.
+        self.ages: dict[str, float] = {}
+        self.errors: dict[str, StepError] = {}
 
     def __call__(self, hosts: Sequence[Any], _connect: object, **wanted: Any) -> Watching:
         self.wanted = {"hosts": [host.name for host in hosts], **wanted}
@@ -106,7 +109,11 @@ class Watching:
         return done(self.now())
 
     def now(self) -> tuple[watch.Seen, ...]:
-        there = [watch.Seen(host=host, number=len(rows)) for host, rows in self._history.items()]
+        there = [
+            watch.Seen(host=host, number=len(rows), reading=rows[-1], age=self.ages.get(host, 0.0))
+            for host, rows in self._history.items()
+        ]
+        there = [replace(one, error=self.errors.get(one.host)) for one in there]
         return (*there, *(watch.Seen(host=host, error=error) for host, error in self._failed.items()))
 
     def history(self) -> Mapping[str, Sequence[watch.Reading]]:
@@ -322,6 +329,52 @@ def test_a_broken_connection_clears_nobody(
     assert result.culprit.host == "gpu2"
     assert result.seconds == pytest.approx(13, abs=0.6)
     assert result.step == pytest.approx(healthy.step, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "stopped",
+    [
+        (7.0, StepError("its readings ended"), "gpu3 stopped answering 7 s before the end: its readings ended. kit"),
+        (8.0, None, "gpu3 stopped answering 8 s before the end. kit judged only the time in which all hosts answered"),
+        (2.0, None, ""),
+    ],
+    ids=["broken", "silent", "just now"],
+)
+def test_a_host_that_stops_answering_is_named(
+    fleet: Fleet,
+    reporter: Remembering,
+    watching: Callable[..., Watching],
+    stopped: tuple[float, StepError | None, str],
+) -> None:
+    age, error, note = stopped
+    whole = seen(BURNED, looks=20)
+    made = watching(whole)
+    rows = readings(whole)
+    made.of({**rows, "gpu3": rows["gpu3"][:12]})
+    made.ages["gpu3"] = age
+    if error:
+        made.errors["gpu3"] = error
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.culprit is not None
+    assert result.culprit.host == "gpu2"
+    assert result.seconds == pytest.approx(11, abs=0.5)
+    assert bool(result.notes) == bool(note)
+    assert note in text.text(result, width=400)
+
+
+def test_the_end_of_a_run_is_seen_without_a_host_that_stopped_answering(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    whole = seen(BURNED)
+    made = watching(whole)
+    rows = readings(whole)
+    none = watch.Suspects()
+    gone = {host: [*row, replace(row[-1], suspects=none, ranks=())] for host, row in rows.items()}
+    made.of({**gone, "gpu3": rows["gpu3"][:9]})
+    made.errors["gpu3"] = StepError("its readings ended")
+    result = blame(fleet.context(reporter), None)
+    assert len(made.waits) == 2
+    assert [note.split(maxsplit=2)[:2] for note in result.notes] == [["the", "run"], ["gpu3", "stopped"]]
 
 
 def test_hosts_that_were_never_watched_at_once_are_not_compared(
