@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from kit.errors import ImageError
 from kit.model.image import ImageContent
+from kit.model.logins import without_logins
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.events import text as text_of
 from kit.remote.machine.scratch import FREE_IT, scratch_folder
@@ -117,7 +118,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
         text = "\n".join((*self.lines, str(reason)))
         matches = ((re.search(pattern, text, re.IGNORECASE), hint) for pattern, hint in _HINTS)
         hint = next((match.expand(hint) for match, hint in matches if match), advice or _ANY_HINT)
-        return ImageError(f"the image cannot be built, {where}: {reason}{lines}", hint=hint, host=host)
+        message = f"the image cannot be built, {where}: {reason}{lines}"
+        return ImageError(without_logins(message), hint=without_logins(hint), host=host)
 
 
 def build(

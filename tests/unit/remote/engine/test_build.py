@@ -258,3 +258,11 @@ def test_a_build_asks_no_credential_helper_and_sends_no_login(tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         Engine(client).build(CONTENT, beside={}, arguments={}, on_step=lambda _: None)
     assert [set(one) for one in headers] == [{"Content-Type"}]
+
+
+def test_a_failure_shows_no_login() -> None:
+    messages = [stream("Step 3/9 : RUN pip install https://ann:s3cret@h/x\n"), stream("from https://s3cret@h/x\n")]
+    with pytest.raises(ImageError) as caught:
+        build(Api([*messages, {"error": "odd: https://ann:s3cret@h/x"}]))
+    assert "s3cret" not in f"{caught.value.message}{caught.value.hint}"
+    assert "from https://…@h/x" in caught.value.message
