@@ -108,7 +108,7 @@ def build_with(
 
         image = engine.build(
             wanted,
-            beside={CA_PATH: certificates, **wheel_files(spec)},
+            beside={CA_PATH: certificates, **wheel_files(spec, wanted)},
             arguments=_proxies(reporter),
             on_step=report_steps(reporter, task),
             fresh=force,
