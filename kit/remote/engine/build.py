@@ -19,6 +19,7 @@ from msgspec import Struct
 from kit.errors import ImageError
 from kit.model.image import HashedFile, ImageContent
 from kit.model.logins import without_logins
+from kit.remote.engine import sdk
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.events import text as text_of
 from kit.remote.machine.scratch import FREE_IT, scratch_folder
@@ -49,7 +50,7 @@ _HINTS = (
         r"DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE",
         "a wheel differs from the one that kit locks: check the folder that image.wheels names",
     ),
-    (r"No space left on device", "the engine's disk is full: docker system df, then docker image prune"),
+    (r"No space left on device", sdk.disk_full()),
     (
         # pip retries a broken connection. If one try succeeds, it knows at least one version.
         r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable|"
@@ -119,6 +120,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
         text = "\n".join((*self.lines, str(reason)))
         matches = ((re.search(pattern, text, re.IGNORECASE), hint) for pattern, hint in _HINTS)
         hint = next((match.expand(hint) for match, hint in matches if match), advice or _ANY_HINT)
+        if hint == sdk.disk_full():
+            hint = sdk.disk_full(host)
         message = f"the image cannot be built, {where}: {reason}{lines}"
         return ImageError(without_logins(message), hint=without_logins(hint), host=host)
 

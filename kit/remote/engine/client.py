@@ -204,7 +204,9 @@ class Engine:
         return sdk.errors(refused=self._refused, silent=self._silent, odd=self._odd)
 
     def _refused(self, error: Any) -> ImageError:
-        return ImageError(f"the engine refuses: {sdk.reply(error)}", host=self.host)
+        return ImageError(
+            f"the engine refuses: {sdk.reply(error)}", hint=sdk.next_step(error, self.host), host=self.host
+        )
 
     def _odd(self, error: Exception) -> AnswerError:
         where, look = (

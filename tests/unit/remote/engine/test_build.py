@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docker
@@ -169,6 +170,28 @@ def test_what_a_program_of_the_build_advises_is_the_next_step() -> None:
         build(api)
     assert caught.value.message.endswith("\n  ssh-layer: the base has neither python3 nor mpirun in its PATH")
     assert caught.value.hint == "use a base that has them"
+
+
+@pytest.mark.parametrize("host", [None, "gpu1"])
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("write /var/lib/docker/tmp/x: no space left on device", "the engine's disk is full: {sudo}docker system df"),
+        ("invalid mount config", "look at the engine's log ({sudo}journalctl -u docker), and run the command again"),
+    ],
+)
+def test_what_an_engine_refuses_has_a_next_step(host: str | None, words: str, hint: str) -> None:
+    refused = docker.errors.APIError("x", response=SimpleNamespace(status_code=500), explanation=words)  # type: ignore[arg-type]
+    with pytest.raises(ImageError, match=words) as caught:
+        Engine(Client(Api([refused])), host=host).build(CONTENT, beside={}, arguments={}, on_step=lambda _: None)
+    assert str(caught.value.hint).startswith(hint.format(sudo="kit ssh gpu1 -- sudo " if host else ""))
+
+
+def test_a_build_on_a_full_disk_names_the_host() -> None:
+    api = Api([stream("Step 1/2 : RUN x\n"), {"error": "write /x: no space left on device"}])
+    with pytest.raises(ImageError) as caught:
+        Engine(Client(api), host="gpu1").build(CONTENT, beside={}, arguments={}, on_step=lambda _: None)
+    assert "kit ssh gpu1 -- sudo docker system df" in str(caught.value.hint)
 
 
 def test_ctrl_c_removes_the_container_at_work() -> None:
