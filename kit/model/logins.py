@@ -27,7 +27,7 @@ def without_logins(text: str) -> str:
 def has_login(text: str) -> bool:
     """Return whether a URL in the text has a password or a token.
 
-    The user of `ssh://git@host` is none, and neither is the name of a variable, as in `https://${TOKEN}@host`.
+    The user of `ssh://git@host` does not count, nor does the name of a variable, as in `https://${TOKEN}@host`.
     """
     for match in _URL_LOGIN.finditer(text):
         user, _, password = match[0][:-1].partition(":")

@@ -135,8 +135,9 @@ def test_what_a_busy_engine_does_not_remove_yet_is_requested_again(
 def test_what_it_never_removes_is_reported(
     engine_with: Callable[[Api], LabEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StepError, match="permission denied"):
+    with pytest.raises(StepError, match="permission denied") as caught:
         engine_with(Api(remove_container=[refusal(500, "permission denied")])).remove(FOUND, again="kit lab down")
+    assert caught.value.hint == "look at the engine's log (journalctl -u docker), and run the command again"
     monkeypatch.setattr(module, "_PATIENCE_S", -1.0)
     with pytest.raises(StepError, match="active endpoints"):
         engine_with(Api(remove_network=[refusal(403, "has active endpoints")])).remove(FOUND, again="kit lab down")
