@@ -17,7 +17,7 @@ import pytest
 from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import OutputLine, Phase
 from kit.flows.bench import listing
-from kit.flows.bench.facts import _without_values
+from kit.flows.bench.facts import _without_values, look
 from kit.flows.bench.launch import Kept
 from kit.flows.bench.measure import BenchRequest, BenchResult, bench, bench_plan
 from kit.flows.context import Context
@@ -283,6 +283,18 @@ def test_a_session_of_a_cluster_that_changed(one: Bench) -> None:
     with pytest.raises(InputError, match="a session of cluster lab"):
         bench(replace(one.context(), spec=replace(one.context().spec, name="other")),
               BenchRequest(options=BenchOptions(), resume=""))  # fmt: skip
+
+
+def test_a_session_has_the_slots_that_its_runs_have(one: Bench) -> None:
+    """Those of the hosts file, although the cluster was deployed with others."""
+    one.run(repeats=1)
+    vm = one.cluster.fleet["gpu1"]
+    vm.host = replace(vm.host, slots=5)
+    survey = look(one.context())
+    assert (survey.facts.nodes[0].slots, survey.recorded["nodes"][0]["slots"]) == (5, 5)
+    assert [host["slots"] for host in survey.recorded["hosts"]] == [5, 2, 2, 2]
+    with pytest.raises(InputError, match=r"the cluster has changed since .*hosts"):
+        one.run(resume="")
 
 
 def test_a_session_of_an_earlier_kit_goes_on(one: Bench) -> None:
