@@ -97,8 +97,9 @@ def _case(data: Any) -> Case:
     for name, words in _WORDS.items():
         if data.get(name, words[0]) not in words:
             raise ValueError(f"{name} is not one of {', '.join(words)}")
-    if not 0 <= data.get("repeats", 0) + data.get("warmup", 0) <= MOST_REPEATS:
-        raise ValueError(f"repeats is not between 0 and {MOST_REPEATS}")
+    for name in ("repeats", "warmup"):
+        if not 0 <= data.get(name, 0) <= MOST_REPEATS:
+            raise ValueError(f"{name} is not between 0 and {MOST_REPEATS}")
     if data.get("np", 1) < 1:
         raise ValueError("np is less than 1")
     return Case(**{**_known(Case, data), "command": tuple(data["command"]), "env": env})
