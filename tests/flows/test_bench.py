@@ -482,6 +482,30 @@ def test_a_full_disk_leaves_no_half_session(tmp_path: Path, monkeypatch: pytest.
     assert sessions(tmp_path) == []
 
 
+def test_a_full_disk_in_a_session_names_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--dir would begin a new session, and --resume refuses it."""
+
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = BenchFolder(tmp_path / "my disk")
+    folder.begin("{}\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("kit.remote.bench.session_folder.os.fsync", full)
+        with pytest.raises(KitError, match="No space left on device; earlier samples are kept") as caught:
+            folder.append("a line\n")
+    folder.close()
+    way_on = f"free space there or make it writable, then: kit bench --resume --session '{folder.path}'"
+    assert caught.value.hint == way_on
+    (folder.path / SAMPLES).write_text('{"half')
+    with monkeypatch.context() as patched:
+        patched.setattr("kit.remote.bench.session_folder.os.ftruncate", lambda file, _size: full(file))
+        with pytest.raises(KitError, match="No space left on device; earlier samples are kept") as caught:
+            folder.open()
+    folder.close()
+    assert caught.value.hint == way_on
+
+
 def test_a_session_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "bench/20260101-000000-egs").mkdir(parents=True)
     (tmp_path / "bench/20260101-000000-egs/session.json").write_text("{}")
