@@ -17,7 +17,7 @@ import pytest
 from kit.errors import InputError, Interrupted, KitError, NotReadyError, UnreachableError
 from kit.events import OutputLine, Phase
 from kit.flows.bench import listing
-from kit.flows.bench.facts import _without_values
+from kit.flows.bench.facts import _without_values, look
 from kit.flows.bench.launch import Kept
 from kit.flows.bench.measure import BenchRequest, BenchResult, bench, bench_plan
 from kit.flows.context import Context
@@ -285,6 +285,18 @@ def test_a_session_of_a_cluster_that_changed(one: Bench) -> None:
               BenchRequest(options=BenchOptions(), resume=""))  # fmt: skip
 
 
+def test_a_session_has_the_slots_that_its_runs_have(one: Bench) -> None:
+    """Those of the hosts file, although the cluster was deployed with others."""
+    one.run(repeats=1)
+    vm = one.cluster.fleet["gpu1"]
+    vm.host = replace(vm.host, slots=5)
+    survey = look(one.context())
+    assert (survey.facts.nodes[0].slots, survey.recorded["nodes"][0]["slots"]) == (5, 5)
+    assert [host["slots"] for host in survey.recorded["hosts"]] == [5, 2, 2, 2]
+    with pytest.raises(InputError, match=r"the cluster has changed since .*hosts"):
+        one.run(resume="")
+
+
 def test_a_session_of_an_earlier_kit_goes_on(one: Bench) -> None:
     """An earlier kit recorded fewer fields of a node and of mpi."""
     file = one.run(repeats=1).folder / META
@@ -468,6 +480,30 @@ def test_a_full_disk_leaves_no_half_session(tmp_path: Path, monkeypatch: pytest.
     # As a kit leaves it that was killed at this moment.
     (tmp_path / "bench/20260101-000000-egs/session.json").touch()
     assert sessions(tmp_path) == []
+
+
+def test_a_full_disk_in_a_session_names_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--dir would begin a new session, and --resume refuses it."""
+
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = BenchFolder(tmp_path / "my disk")
+    folder.begin("{}\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("kit.remote.bench.session_folder.os.fsync", full)
+        with pytest.raises(KitError, match="No space left on device; earlier samples are kept") as caught:
+            folder.append("a line\n")
+    folder.close()
+    way_on = f"free space there or make it writable, then: kit bench --resume --session '{folder.path}'"
+    assert caught.value.hint == way_on
+    (folder.path / SAMPLES).write_text('{"half')
+    with monkeypatch.context() as patched:
+        patched.setattr("kit.remote.bench.session_folder.os.ftruncate", lambda file, _size: full(file))
+        with pytest.raises(KitError, match="No space left on device; earlier samples are kept") as caught:
+            folder.open()
+    folder.close()
+    assert caught.value.hint == way_on
 
 
 def test_a_session_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:

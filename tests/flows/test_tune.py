@@ -163,6 +163,16 @@ def test_it_writes_what_gains_and_nothing_the_second_time(bed: Bed, perf: Perf) 
     assert "Nothing to change" in text(second)
 
 
+def test_slots_of_the_hosts_file_count_although_the_cluster_was_deployed_with_others(bed: Bed, perf: Perf) -> None:
+    """kit run starts ranks on them, so the figures and the settings are for these."""
+    for name in ("gpu1", "gpu2", "gpu3"):
+        bed.fleet[name].host = replace(bed.fleet[name].host, slots=4)
+    # Without a number in the hosts file, runs have what deploy recorded.
+    bed.fleet["gpu4"].host = replace(bed.fleet["gpu4"].host, slots=None)
+    result = bed.tune(perf, dry_run=True)
+    assert [machine.slots for machine in result.machines] == [4, 4, 4, 2]
+
+
 def test_a_dry_run_shows_the_same_and_writes_nothing(bed: Bed, perf: Perf) -> None:
     dry = bed.tune(perf, dry_run=True)
     assert bed.file.read_text() == KIT_YAML

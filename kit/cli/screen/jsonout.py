@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import math
 import time
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -77,7 +78,7 @@ def _fields(value: Any) -> dict[str, Any]:
         fields["now"] = moment(value.now)
     for name, attribute in vars(type(value)).items():
         if isinstance(attribute, property) and isinstance(result := getattr(value, name), str | int | float | bool):
-            fields[name] = result
+            fields[name] = _scalar(result)
     return fields
 
 
@@ -166,6 +167,9 @@ def _scalar(value: Any) -> Any:
             return {"sha256": hashlib.sha256(value).hexdigest(), "size": len(value)}
     if isinstance(value, _AS_TEXT):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        # A benchmark may print NaN. JSON has neither that nor infinity, and readers refuse them.
+        return None
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -19,7 +19,7 @@ from kit.model.observed import HostFacts
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict, replace
 from kit.plan.bench.cases import BenchFacts, frameworks_of, usable_gpus
-from kit.plan.cluster.record import from_text
+from kit.plan.cluster.record import from_text, nodes_for_runs
 from kit.plan.flavour import OPEN, flavour_of
 from kit.remote.cluster.observe import observe
 from kit.remote.ssh import fanout
@@ -108,19 +108,9 @@ def _cordoned(context: Context) -> frozenset[str]:
 
 def _nodes(context: Context, record: ClusterRecord, out: Collection[str]) -> tuple[Node, ...]:
     """Return the nodes that run ranks, as kit run chooses them: without those that are cordoned (`out`)."""
-    by_name = {node.name: node for node in record.nodes}
-    hosts = [name for name in context.inventory.names if name not in out]
-    missing = [name for name in hosts if name not in by_name]
-    if missing:
-        raise NotReadyError(
-            f"the cluster {record.name} was deployed without this host", hint="run: kit deploy", host=missing[0]
-        )
-    slots = {host.name: host.slots for host in context.inventory.hosts}
+    nodes = nodes_for_runs([host for host in context.inventory.hosts if host.name not in out], record)
     ranking = frozenset(_ranking(context))
-    chosen = [by_name[name] for name in hosts if name in ranking]
-    return tuple(
-        Node(name=n.name, address=n.address, slots=slots[n.name] or n.slots, cores=n.cores) for n in chosen
-    )  # fmt: skip
+    return tuple(node for node in nodes if node.name in ranking)
 
 
 def _deciding(
@@ -130,9 +120,8 @@ def _deciding(
     flavour = flavour_of(record.image) if image.flavour in OPEN else image.flavour
     swarm = seen[context.inventory.head.name].swarm
     members = {node.id for node in swarm.nodes if node.state == "ready"}
-    gpus = {node.name: (node.gpus, node.mig) for node in record.nodes}
     return BenchFacts(
-        nodes=tuple(replace(n, gpus=gpus[n.name][0], mig=gpus[n.name][1]) for n in ranking),
+        nodes=tuple(ranking),
         gpus=usable_gpus(flavour, sum(len(facts.gpus) for facts in seen.values())),
         frameworks=frameworks_of(image, flavour),
         members=frozenset(name for name, facts in seen.items() if swarm.manager and facts.swarm.node_id in members),
@@ -147,14 +136,17 @@ def _recorded(
     context: Context, record: ClusterRecord, seen: Mapping[str, HostFacts], ranking: Sequence[Node]
 ) -> dict[str, Any]:
     spec = context.spec
-    nodes = {node.name: node for node in record.nodes}
+    deployed = {node.name for node in record.nodes}
+    hosts = [host for host in context.inventory.hosts if host.name in seen and host.name in deployed]
+    nodes = {node.name: node for node in nodes_for_runs(hosts, record)}
     env = {name: value if _TUNING.match(name) else "(set)" for name, value in spec.env.items()}
     return {
         "kit": kit.__version__,
         "image": record.image,
         "orchestrator": spec.orchestrator,
         "network": record.network,
-        "nodes": [asdict(node) for node in ranking],
+        # Without GPUs, as in sessions of earlier kits, with which --resume compares these.
+        "nodes": [asdict(replace(node, gpus=0, mig=False)) for node in ranking],
         "hosts": [
             {
                 "name": name,

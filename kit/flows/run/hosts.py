@@ -15,12 +15,11 @@ from kit.flows.run.answers import run_of, runs_of
 from kit.flows.run.attach import open_door
 from kit.flows.run.code import Stored
 from kit.flows.run.listing import unknown_run
-from kit.flows.run.ready import node_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, Node
 from kit.model.names import LATEST
 from kit.model.run import RunRecord
-from kit.plan.cluster.record import from_text
+from kit.plan.cluster.record import from_text, nodes_for_runs
 from kit.plan.run import elastic, leases, owners
 from kit.plan.run.cores import EXCLUSIVE
 from kit.plan.run.records import find, several
@@ -156,7 +155,7 @@ def _chosen(context: Context, living: Sequence[RunRecord], word: str | None, com
 def _node_of(host: Host, cluster: ClusterRecord) -> Node:
     """Return a host as deploy recorded it. Raises NotReadyError for one without a node of the cluster."""
     try:
-        return node_of(host, cluster)
+        return nodes_for_runs([host], cluster)[0]
     except NotReadyError as error:
         error.hint = f"deploy to it, which leaves the run alone: kit deploy; then: kit hosts add {host.name}"
         raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
-from kit.errors import KitError, NotReadyError
+from kit.errors import KitError
 from kit.events import Note, Warned
 from kit.flows.cluster.drift import differences
 from kit.flows.context import Context
@@ -20,9 +20,8 @@ from kit.model.answer import answer_of
 from kit.model.host import Host
 from kit.model.launch import ClusterRecord, LaunchPlan, Node, RunRequest
 from kit.model.run import RunRecord
-from kit.model.values import replace
 from kit.plan.cluster import drift
-from kit.plan.cluster.record import from_text
+from kit.plan.cluster.record import from_text, nodes_for_runs
 from kit.plan.run import elastic, encoding, gpus, known, retries, roles, terminal, torchrun
 from kit.plan.run.cores import EXCLUSIVE
 from kit.remote.machine.operator import operator
@@ -83,7 +82,7 @@ def make_ready(context: Context, request: RunRequest, *, door: Door | None = Non
             text = f"run {earlier['id']} had the image {earlier.get('image')}; the cluster has {cluster.image} now"
             context.reporter.report(Warned(text=text))
         hosts, cordons = _without_cordoned(selected, door, named=request.hosts is not None, waits=waits)
-        nodes = [node_of(host, cluster) for host in hosts]
+        nodes = nodes_for_runs(hosts, cluster)
         later = _cordoned(context, selected, cordons, cluster, waits=waits)
     except BaseException:
         door.close()
@@ -238,14 +237,4 @@ def _cordoned(
         them = "it" if len(group) == 1 else "them"
         context.reporter.report(Warned(text=f"{cordons.text(*group)}; the run does not use {them}"))
     names = {cordon.host for cordon in out} & deployed
-    return [node_of(host, cluster) for host in selected if waits and host.name in names]
-
-
-def node_of(host: Host, cluster: ClusterRecord) -> Node:
-    """Return a host as deploy recorded it. Slots in the hosts file win over recorded ones."""
-    for node in cluster.nodes:
-        if node.name == host.name:
-            return replace(node, slots=host.slots or node.slots)
-    raise NotReadyError(
-        f"the cluster {cluster.name} was deployed without this host", hint="run: kit deploy", host=host.name
-    )
+    return nodes_for_runs([host for host in selected if waits and host.name in names], cluster)

@@ -58,7 +58,9 @@ def tune(context: Context, request: TuneRequest, *, run: Run = run, wire: WireRa
     living = head.living
     frameworks = _frameworks(context, cluster)
     with_horovod = has_horovod(frameworks)
-    nodes = [node for node in cluster.nodes if any(host.name == node.name for host in context.inventory.hosts)]
+    deployed = {node.name for node in cluster.nodes}
+    # Its runs have the slots of the hosts file, which may have changed since the deploy.
+    nodes = list(record.nodes_for_runs([h for h in context.inventory.hosts if h.name in deployed], cluster))
     ranking = nodes if context.spec.head_runs_ranks or len(nodes) == 1 else nodes[1:]
     out = _cordoned(context, nodes, ranking) if head.cordoned else frozenset()
     if out:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kit.errors import InputError
 from kit.plan.bench.cases import LADDER, NETWORKS, PRESETS, WORKLOADS, BenchFacts, BenchOptions, workload_of
+from kit.plan.bench.record import MOST_REPEATS
 
 # MXNet 1.9's gluon model zoo, and Keras 2.15's applications: what the images that kit builds have.
 GLUON = (
@@ -55,6 +56,8 @@ def check_words(options: BenchOptions, *, stores: Sequence[str]) -> None:
         one_of("--networks", network, NETWORKS)
     for store in options.stores:
         one_of("--stores", store, stores)
+    if options.repeats > MOST_REPEATS:
+        raise InputError(f"--repeats {options.repeats} is too many", hint=f"write a number from 1 to {MOST_REPEATS}")
     _belongs(options)
     if options.paced is not None:
         one_of("--paced", _folded(options.paced), PACED)
@@ -78,6 +81,10 @@ def check_names(facts: BenchFacts, options: BenchOptions, *, stores: Sequence[st
         )
     if options.step_ms is not None and facts.unpaced:
         raise InputError(f"--step-ms is for paced_benchmark: {facts.unpaced}", hint="remove --step-ms")
+    for flag, given in _paced_sizes(options).items():
+        if given is not None and facts.unpaced and options.preset == "tuning":
+            # What is left of the preset all-reduces messages of its own sizes.
+            raise InputError(f"{flag} is for paced_benchmark: {facts.unpaced}", hint=f"remove {flag}")
     if options.data is not None and options.data not in facts.data:
         known = ", ".join(facts.data)
         raise InputError(
@@ -113,8 +120,19 @@ def _folded(model: str) -> str:
     return model.lower().replace("_", "").replace("-", "")
 
 
+def _paced_sizes(options: BenchOptions) -> dict[str, int | None]:
+    """Return the sizes of training that paced_benchmark has, too, by their flags."""
+    return {
+        "--batch-size": options.batch_size,
+        "--num-warmup": options.num_warmup,
+        "--num-iters": options.num_iters,
+    }
+
+
 def _belongs(options: BenchOptions) -> None:
-    """Raise InputError for flags that the preset would ignore."""
+    """Raise InputError for flags that the preset, or --paced, would ignore."""
+    training = (LADDER, "egs", "kvstore", "compression")
+    unpaced_sizes = {"--image-size": options.image_size, "--num-batches-per-iter": options.num_batches}
     of = {
         "--networks": (options.networks, ("networks",)),
         "--stores": (options.stores, ("kvstore",)),
@@ -122,7 +140,9 @@ def _belongs(options: BenchOptions) -> None:
         "--workload": (options.workload, (LADDER, "egs")),
         "--data": (options.data, (LADDER, "egs")),
         "--paced": (options.paced, (LADDER, "egs", "compression", "tuning")),
-        "--model": (options.model, (LADDER, "egs", "kvstore", "compression")),
+        "--model": (options.model, training),
+        **{flag: (size, (*training, "tuning")) for flag, size in _paced_sizes(options).items()},
+        **{flag: (size, training) for flag, size in unpaced_sizes.items()},
     }
     for flag, (given, presets) in of.items():
         if given and options.preset not in presets:
@@ -130,6 +150,9 @@ def _belongs(options: BenchOptions) -> None:
             raise InputError(f"{flag} does not apply to --preset {options.preset}", hint=f"it is for {where}")
     if options.paced is not None and options.data is not None:
         raise InputError("--paced reads no images", hint="remove --data, or --paced")
+    for flag, size in unpaced_sizes.items():
+        if options.paced is not None and size is not None:
+            raise InputError(f"{flag} does not apply to --paced", hint=f"remove {flag}, or --paced")
     if options.step_ms is not None and options.paced is None and options.preset != "tuning":
         raise InputError("--step-ms requires --paced", hint="for example: add --paced resnet50")
     if options.paced is not None and (options.model is not None or options.workload is not None):

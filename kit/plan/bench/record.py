@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
@@ -97,8 +98,9 @@ def _case(data: Any) -> Case:
     for name, words in _WORDS.items():
         if data.get(name, words[0]) not in words:
             raise ValueError(f"{name} is not one of {', '.join(words)}")
-    if not 0 <= data.get("repeats", 0) + data.get("warmup", 0) <= MOST_REPEATS:
-        raise ValueError(f"repeats is not between 0 and {MOST_REPEATS}")
+    for name in ("repeats", "warmup"):
+        if not 0 <= data.get(name, 0) <= MOST_REPEATS:
+            raise ValueError(f"{name} is not between 0 and {MOST_REPEATS}")
     if data.get("np", 1) < 1:
         raise ValueError("np is less than 1")
     return Case(**{**_known(Case, data), "command": tuple(data["command"]), "env": env})
@@ -147,7 +149,17 @@ def _fits(kind: type[Session | Case | Sample], data: Any) -> None:
 
 
 def sample_line(sample: Sample) -> str:
-    return json.dumps(asdict(sample), ensure_ascii=False) + "\n"
+    """Return the line of a sample. Numbers that JSON does not have, as a benchmark may print them, become null."""
+    return json.dumps(_finite(asdict(sample)), ensure_ascii=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with null for NaN and infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def samples_of(text: str, file: str = SAMPLES) -> tuple[Sample, ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from kit.errors import NotReadyError
 from kit.model.answer import OddAnswer, decode, other_version
+from kit.model.host import Host
 from kit.model.launch import MOST_SLOTS, ClusterRecord, Node
 from kit.model.observed import HostFacts
-from kit.model.values import fields
+from kit.model.values import fields, replace
 
 VERSION = 1
 
@@ -52,6 +53,23 @@ def from_text(text: str) -> ClusterRecord:
     except OddAnswer as odd:
         raise NotReadyError(f"the cluster's record on the head cannot be read: {odd}", hint="run: kit deploy") from None
     return record
+
+
+def nodes_for_runs(hosts: Sequence[Host], cluster: ClusterRecord) -> tuple[Node, ...]:
+    """Return the hosts as runs use them: as deploy recorded them, but slots in the hosts file win over recorded ones.
+
+    Raises NotReadyError for a host that the cluster was deployed without.
+    """
+    by_name = {node.name: node for node in cluster.nodes}
+    nodes = []
+    for host in hosts:
+        if host.name not in by_name:
+            raise NotReadyError(
+                f"the cluster {cluster.name} was deployed without this host", hint="run: kit deploy", host=host.name
+            )
+        node = by_name[host.name]
+        nodes.append(replace(node, slots=host.slots or node.slots))
+    return tuple(nodes)
 
 
 def record_of(facts: HostFacts) -> ClusterRecord | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -167,7 +168,7 @@ class BenchFolder:
             if text and not text.endswith(b"\n"):
                 os.ftruncate(self._samples, text.rfind(b"\n") + 1)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._stopped(error) from error
 
     def append(self, line: str) -> None:
         """A whole line, on the disk when this returns."""
@@ -177,7 +178,7 @@ class BenchFolder:
                 data = data[os.write(self._samples, data) :]
             os.fsync(self._samples)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._stopped(error) from error
 
     def close(self) -> None:
         if self._samples >= 0:
@@ -185,4 +186,13 @@ class BenchFolder:
             self._samples = -1
 
     def _refused(self, error: OSError) -> KitError:
+        """Return the error of a folder that cannot become a session's."""
         return KitError(f"cannot write into {self.path}: {error.strerror}", hint="choose a folder with room: --dir DIR")
+
+    def _stopped(self, error: OSError) -> KitError:
+        """Return the error of a session that has begun. --dir would begin another one."""
+        again = f"kit bench --resume --session {shlex.quote(str(self.path))}"
+        return KitError(
+            f"cannot write into {self.path}: {error.strerror}; earlier samples are kept",
+            hint=f"free space there or make it writable, then: {again}",
+        )

@@ -23,6 +23,8 @@ MOST_SETTINGS = 4
 BEST_SETTINGS = 3
 # kit advises nobody to launch each case more often than this.
 MOST_REPEATS = 20
+# As in kit.plan.run.allreduce: what a case leaves out that chooses an algorithm of Open MPI itself.
+_CHOOSING = "--mca coll_tuned_… and coll_han_…"
 # Not a setting, but the reference: plain TCP on the hosts.
 REFERENCE = "bare"
 
@@ -180,6 +182,10 @@ def _recommendation(group: Group, cases: Mapping[str, CaseSummary]) -> str:
     if best is base or base.label in (*equal, *unsure):
         equal, unsure = _indistinct(candidates, base)
         parts = [f"{_what(group)}use {base.label}: nothing beats it beyond the noise", *_same(equal), *_unsure(unsure)]
+        same = [base, *(choice for choice in candidates if choice.label in equal)]
+        # With one of them, nothing needs to change.
+        if all(_changes(cases[choice.case]) for choice in same):
+            parts.append(f"to set it: {_how(cases[base.case], cases[base.case])}")
         return _simulated("; ".join(parts), yes=group.simulated)
     uneven = len({choice.np for choice in group.choices}) > 1
     times = words.times(best.times / base.times if base.times else best.times)
@@ -222,16 +228,29 @@ def _unsure(repeats: Mapping[str, int | None]) -> list[str]:
 
 
 def _how(best: CaseSummary, base: CaseSummary) -> str:
-    """Return what only the best case has: variables, settings and words of the command."""
-    env = [f"{name}={value}" for name, value in best.env if (name, value) not in base.env]
-    settings = [f"{name}: {value}" for name, value in best.settings.items() if base.settings.get(name) != value]
+    """Return what to change for the best case: mpi.args, variables, settings, and words of the command.
+
+    Its variables and settings are compared with kit.yaml, as the case changes these. Its words are compared with the
+    base.
+    """
+    env = [f"{name}={value}" for name, value in best.env]
+    settings = [words.setting(name, value) for name, value in best.settings.items()]
     flags = new_words(best.command, base.command) if best.command[:1] == base.command[:1] else []
     parts = (
         [f"kit run {' '.join(f'-x {shlex.quote(variable)}' for variable in env)} (or env: in kit.yaml)"] if env else []
     )
     parts += [f"{', '.join(settings)} in kit.yaml"] if settings else []
     parts += [shlex.join(flags)] if flags else []
-    return " and ".join(parts)
+    text = " and ".join(parts)
+    if not best.own_algorithm:
+        return text
+    # Open MPI prefers mpirun's arguments to variables.
+    return f"remove {_CHOOSING} from mpi.args in kit.yaml" + (f", then {text}" if text else "")
+
+
+def _changes(case: CaseSummary) -> bool:
+    """Return whether the case changes anything of kit.yaml."""
+    return bool(case.env or case.settings or case.own_algorithm)
 
 
 def new_words(command: Sequence[str], base: Sequence[str]) -> list[str]:

@@ -90,8 +90,7 @@ def _firm(text: str) -> str:
 
 def _changes(case: CaseSummary) -> str:
     """What kit.yaml must have for the case, or ''. A variable or a flag cannot remove a setting of it."""
-    words_of = {name: " ".join(text.split()) for name, text in case.settings.items()}
-    changes = [f"{name}: {text}" if text else f"no {name}" for name, text in words_of.items()]
+    changes = [words.setting(name, text) for name, text in case.settings.items()]
     return ", ".join([*changes, *(["no --mca coll_tuned_… or coll_han_… in mpi.args"] if case.own_algorithm else [])])
 
 

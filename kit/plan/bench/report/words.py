@@ -104,6 +104,11 @@ def test(name: str) -> str:
     return _TESTS.get(first, first)
 
 
+def setting(name: str, text: str) -> str:
+    """Return a setting of kit.yaml as in `nccl.plugin: X`, or `no nccl.plugin` if it must not be set."""
+    return f"{name}: {' '.join(text.split())}" if text else f"no {name}"
+
+
 def ranks(count: int) -> str:
     return f"{count} rank{'' if count == 1 else 's'}"
 

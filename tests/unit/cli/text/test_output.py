@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from kit.cli.screen import jsonout
 from kit.cli.screen.jsonout import encode, line
@@ -327,6 +329,23 @@ def test_results_as_json() -> None:
     assert _fields("ps", PS)["nodes"][0]["ranks"] == {"r1": [0, 1]}
     assert _fields("launch", LAUNCH)["placement"]["np"] == 5
     assert _fields("line", OutputLine(text="é\n?", source="2")) == {"text": "é\n?", "stream": "stdout", "source": "2"}
+
+
+def test_numbers_that_json_does_not_have_are_null() -> None:
+    """A benchmark may print NaN, and jq refuses a line with it."""
+
+    class Half(Struct, frozen=True):
+        of: float
+
+        @property
+        def half(self) -> float:
+            return self.of / 2
+
+    values = {"result": {"loss": math.nan, "iters": [1.5, math.inf]}, "half": Half(-math.inf)}
+    assert line("sample", values) == (
+        '{"kit": 1, "kind": "sample", "result": {"loss": null, "iters": [1.5, null]}, '
+        '"half": {"of": null, "half": null}}'
+    )
 
 
 def test_values_that_json_does_not_know() -> None:

@@ -14,13 +14,15 @@ from kit.cli.text import bench as benchtext
 from kit.errors import InputError
 from kit.flows.bench.launch import spec_of, with_settings
 from kit.flows.bench.measure import BenchPlan
+from kit.model.bench import META, Session
 from kit.model.launch import Node
 from kit.model.spec import ClusterSpec, MpiSpec, NcclSpec
 from kit.model.values import replace
-from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, rank_counts, usable_gpus
+from kit.plan.bench.cases import LADDER, PRESETS, BenchFacts, BenchOptions, Planned, rank_counts, usable_gpus
 from kit.plan.bench.models import GLUON, MXNET_TRAIN, PACED
 from kit.plan.bench.order import seconds_left, turns
-from kit.plan.bench.presets.plan import plan
+from kit.plan.bench.presets.plan import check, plan
+from kit.plan.bench.record import session_of, session_text
 from tests.fakes.golden import check_golden
 
 IMAGES = Path(__file__).resolve().parents[4] / "images"
@@ -226,6 +228,17 @@ def test_no_id_is_given_twice() -> None:
             "for --preset networks",
         ),
         ({"preset": "egs", "step_ms": 20.0}, "--step-ms", "--paced"),
+        (
+            {"preset": "networks", "num_iters": 50},
+            "--num-iters does not apply to --preset networks",
+            "it is for the ladder or --preset egs or --preset kvstore or --preset compression or --preset tuning",
+        ),
+        ({"preset": "tuning", "image_size": 224}, "--image-size does not apply to --preset tuning", "--preset egs"),
+        (
+            {"paced": "resnet50", "num_batches": 9},
+            "--num-batches-per-iter does not apply to --paced",
+            "remove --num-batches-per-iter, or --paced",
+        ),
         ({"preset": "egs", "paced": "resnet50", "model": "resnet18_v1"}, "--paced already names the model", "remove"),
     ],
 )
@@ -234,6 +247,53 @@ def test_names_that_are_wrong(options: dict[str, Any], message: str, hint: str) 
         plan(facts(), BenchOptions(**options))
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
+
+
+def planned_or_refused(facts: BenchFacts, options: BenchOptions) -> tuple[Planned | None, str]:
+    """Return the plan, or None and why kit refuses it."""
+    try:
+        return plan(facts, options), ""
+    except InputError as error:
+        return None, error.message
+
+
+SIZES = {"batch_size": 3, "image_size": 33, "num_warmup": 3, "num_iters": 7, "num_batches": 3}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("paced", [None, "resnet50"])
+@pytest.mark.parametrize("frameworks", [("tensorflow", "mxnet"), ("tensorflow",)])
+@pytest.mark.parametrize("preset", [LADDER, *PRESETS])
+def test_a_size_changes_the_plan_or_is_refused(
+    preset: str, frameworks: tuple[str, ...], paced: str | None, size: str
+) -> None:
+    """A preset that ignored a size would measure something else than its user thinks."""
+    own = facts(frameworks=frameworks)
+    without = BenchOptions(preset=preset, paced=paced)
+    plain, _ = planned_or_refused(own, without)
+    if plain is None:
+        # Neither this preset nor paced ranks are for this image.
+        return
+    sized, why = planned_or_refused(own, replace(without, **{size: SIZES[size]}))
+    flag = "--num-batches-per-iter" if size == "num_batches" else f"--{size.replace('_', '-')}"
+    assert why.startswith(f"{flag} ") if sized is None else sized.cases != plain.cases
+    ignored = (
+        preset == "networks"
+        or (size in ("image_size", "num_batches") if paced or preset == "tuning" else False)
+        or (preset == "tuning" and "mxnet" not in frameworks)
+    )
+    assert (sized is None) == ignored
+
+
+@pytest.mark.parametrize(("preset", "warmups"), [("egs", 1), ("networks", 0)])
+def test_a_session_of_as_many_repeats_as_the_option_allows_can_be_read(preset: str, warmups: int) -> None:
+    cases = plan(facts(), BenchOptions(preset=preset, repeats=1000)).cases
+    assert (cases[-1].repeats, cases[-1].warmup) == (1000, warmups)
+    session = Session(id="a", preset=preset, cluster="lab", started="", cases=cases)
+    assert [case.id for case in session_of(session_text(session), META).cases] == [case.id for case in cases]
+    with pytest.raises(InputError, match="--repeats 1001 is too many") as caught:
+        check(BenchOptions(preset=preset, repeats=1001))
+    assert caught.value.hint == "write a number from 1 to 1000"
 
 
 def test_a_framework_that_the_image_lacks() -> None:

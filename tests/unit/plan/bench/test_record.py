@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -106,6 +107,15 @@ def test_samples_come_back_and_the_last_of_a_repeat_counts() -> None:
     # The line that was being written when kit was killed.
     assert samples_of(text + '{"case": "a", "rep') == samples_of(text)
     assert samples_of("") == ()
+
+
+def test_numbers_that_json_does_not_have_are_null_in_samples() -> None:
+    """Other readers of samples.jsonl refuse NaN."""
+    line = sample_line(sample(result={"loss": math.nan, "iters": [1.5, math.inf]}))
+    assert '"result": {"loss": null, "iters": [1.5, null]}' in line
+    assert samples_of(line) == (sample(result={"loss": None, "iters": [1.5, None]}),)
+    # As an earlier kit wrote it.
+    assert len(samples_of(line.replace("null", "NaN", 1))) == 1
 
 
 def test_a_line_that_is_no_sample_is_named() -> None:

@@ -187,6 +187,48 @@ def test_variables_that_made_the_difference_are_reported() -> None:
     )
 
 
+def advised(rates: dict[str, float], **cases: dict[str, Any]) -> str:
+    """Return the advice on cases of these rates, which differ in the given fields."""
+    made = [benchdata.case(name, x=name, series="s", **cases.get(name, {})) for name in rates]
+    samples = [
+        sample
+        for case in made
+        for sample in benchdata.repeated(case, lambda f, n=case.id: benchdata.training(rates[n] * f, 8))
+    ]
+    (advice,) = summarise(benchdata.session("tuning", made), samples).recommendations
+    return advice
+
+
+def test_a_setting_that_the_best_case_lacks_is_to_be_removed() -> None:
+    bare = {"nccl.plugin": None, "nccl.require": "any"}
+    advice = advised({"mpi": 100.0, "without": 150.0}, without={"settings": bare})
+    assert advice.endswith("; to set it: no nccl.plugin, nccl.require: any in kit.yaml")
+
+
+def test_without_the_ring_of_kit_tune_advice_says_to_remove_it() -> None:
+    """mpirun's arguments win over variables, so `-x` alone would have no effect."""
+    ring = {"env": (("OMPI_MCA_coll_tuned_allreduce_algorithm", "4"),), "own_algorithm": True}
+    own = {"own_algorithm": True}
+    remove = "; to set it: remove --mca coll_tuned_… and coll_han_… from mpi.args in kit.yaml"
+    assert advised({"default": 100.0, "ring": 150.0}, default=own, ring=ring).endswith(
+        f"{remove}, then kit run -x OMPI_MCA_coll_tuned_allreduce_algorithm=4 (or env: in kit.yaml)"
+    )
+    assert advised({"default": 150.0, "ring": 100.0}, default=own, ring=ring).endswith(remove)
+
+
+def test_all_variables_of_the_best_case_are_named() -> None:
+    """kit.yaml may have another cycle time than both cases."""
+    cases = {name: {"env": (("HOROVOD_CYCLE_TIME", "1"), ("A", value))} for name, value in (("x", "1"), ("y", "2"))}
+    assert "; to set it: kit run -x HOROVOD_CYCLE_TIME=1 -x A=2 (or env: in kit.yaml)" in advised(
+        {"x": 100.0, "y": 150.0}, **cases
+    )
+    assert "; to set it: kit run -x HOROVOD_CYCLE_TIME=1 -x A=1 (or env: in kit.yaml)" in advised(
+        {"x": 150.0, "y": 100.0}, **cases
+    )
+    # kit.yaml as it is performs the same, so nothing is to be changed.
+    assert "to set it" not in advised({"x": 100.0, "y": 100.0}, x=cases["x"])
+
+
 def test_settings_on_unlike_numbers_of_ranks_say_so() -> None:
     cases = [
         benchdata.case("local", x="local", series="resnet-18", np=1),
