@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,15 @@ def log(*lines: str) -> dict[str, Any]:
     return run(LOG, "".join(lines))
 
 
+def values_failed(word: str, *tags: str) -> dict[str, Any]:
+    """Return a state with this word in place of the values of GPU 0."""
+    xml = capture("h200x1-580")
+    for tag in tags:
+        assert f"<{tag}>" in xml
+        xml = re.sub(f"<{tag}>[^<]*<", f"<{tag}>{word}<", xml)
+    return run(SMI, xml)
+
+
 RECOVERY = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from {} to {}\n"
 FAULTS = """\
 [  190.718124] NVRM: GPU at PCI:0000:00:06: GPU-00000000-0000-0000-0000-000000000001
@@ -168,6 +178,33 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         smi("<remapped_row_failure>No", "<remapped_row_failure>Yes", 1),
         ["GPU 0: a memory row could not be replaced"],
     ),
+    *(
+        (gpu_ecc, values_failed("Yes", tag), [f"GPU 0: {text}"])
+        for tag, text in {
+            "channel_repair_pending": "a repair waits for a reset",
+            "tpc_repair_pending": "a repair waits for a reset",
+            "unrepairable_memory": "its memory cannot be repaired",
+            "sram_threshold_exceeded": "its SRAM has more errors than NVIDIA allows",
+        }.items()
+    ),
+    *(
+        (gpu_ecc, values_failed(action, "gpu_recovery_action"), [f"GPU 0: the driver asks for: {action}"])
+        for action in ("Reset", "Reboot", "Drain and Reset")
+    ),
+    *((gpu_ecc, values_failed(action, "gpu_recovery_action"), []) for action in ("None", "N/A", "Unknown Error")),
+    *(
+        (gpu_ecc, values_failed(word, "total", "sm_clock", "gpu_temp"), [f'GPU 0: nvidia-smi reports "{word}"'])
+        for word in ("GPU requires reset", "GPU is lost", "Unknown Error", "ERR!")
+    ),
+    (
+        gpu_ecc,
+        values_failed("GPU requires reset", "gpu_temp", "remapped_row_pending"),
+        ['GPU 0: nvidia-smi reports "GPU requires reset"'],
+    ),
+    # Sound GPUs of some models have these for what they lack.
+    (gpu_ecc, values_failed("Unknown Error", "sm_clock", "gpu_util", "fan_speed", "gpu_temp"), []),
+    (gpu_ecc, values_failed("ERR!", "instant_power_draw", "fan_speed", "total"), []),
+    (gpu_ecc, values_failed("N/A", "total", "sm_clock", "gpu_temp", "gpu_util"), []),
     (gpu_ecc, run(SMI, capture()[:3000]), []),
     (
         gpu_ecc,
