@@ -16,7 +16,8 @@ from kit.remote.cluster.words import version, word
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
-TIMEOUT_S = 40.0
+# Longer than an nvidia-smi that hangs on the host and one in the node, with their calls of docker.
+TIMEOUT_S = 70.0
 _SNAP = ("/snap/", "/var/snap/")
 _UUID = re.compile(r"GPU-[A-Za-z0-9-]{1,60}")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
