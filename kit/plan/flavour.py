@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # `gpu` and `cuda` are `auto` that requires GPUs.
 OPEN = ("auto", "gpu", "cuda")
+# Their images use no GPU.
+ON_CPUS = ("cpu", "pytorch")
 _ON_CPUS: Mapping[str, Flavour] = {"tensorflow": "cpu", "mxnet": "cpu", "pytorch": "pytorch"}
 _ON_GPUS: Mapping[str, Flavour] = {
     "tensorflow": "cuda-tensorflow",
@@ -183,7 +185,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def unused_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> tuple[str, str] | None:
     """Return the warning, and its hint, about GPUs that the image cannot use."""
     having = [facts for facts in observed if facts.gpus]
-    if not having or spec.image.flavour not in ("cpu", "pytorch"):
+    if not having or spec.image.flavour not in ON_CPUS:
         return None
     models = ", ".join(dict.fromkeys(f"{len(facts.gpus)} × {facts.gpus[0].name}" for facts in having))
     return (

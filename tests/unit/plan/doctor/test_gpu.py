@@ -490,6 +490,30 @@ def test_slots_in_the_hosts_file_say_how_many_gpus_are_meant() -> None:
     assert list(gpu_count.CHECK.judge(Examined(spec=spec_from({"name": "lab"}), hosts=hosts))) == []
 
 
+@pytest.mark.parametrize(
+    ("flavour", "severity"),
+    [("cuda-pytorch", "breaks"), ("ssh-layer", "slows"), ("cpu", None), ("pytorch", None), ("auto", None)],
+)
+def test_a_host_without_gpus_among_others(flavour: str, severity: str | None) -> None:
+    def sights(*machines: Machine, slots: int | None = None, **spec: Any) -> list[tuple[Any, ...]]:
+        hosts = [seen(f"gpu{n}", n, one, gpu_count.CHECK.reads) for n, one in enumerate(machines, 1)]
+        hosts[0] = seen("gpu1", 1, machines[0], gpu_count.CHECK.reads, slots=slots)
+        settings = spec_from(
+            {"name": "lab", "image": {"flavour": flavour, "base": "b" if flavour == "ssh-layer" else None}, **spec}
+        )
+        examined = Examined(spec=settings, hosts=tuple(hosts), head="gpu1")
+        return [(one.hosts, one.severity, one.seen) for one in gpu_count.CHECK.judge(examined)]
+
+    expected = [(("gpu1",), severity, "no GPU, usual 2 × NVIDIA H200")] if severity else []
+    assert sights(machine(1), HOSTS[1], HOSTS[2]) == sights(machine(1), HOSTS[1]) == expected
+    assert sights(machine(1), HOSTS[1], HOSTS[2], slots=4) == []
+    assert sights(machine(1), HOSTS[1], HOSTS[2], head_runs_ranks=False) == []
+    # Most hosts have none, all have none, and one has an nvidia-smi that fails: gpu-lost names that.
+    assert sights(machine(1), machine(2), HOSTS[2]) == sights(machine(1), machine(2)) == []
+    fails = Ran(code=9, out=capture("failures", "no-driver.txt"))
+    assert sights(machine(1).but(runs={SMI: fails}), HOSTS[1], HOSTS[2]) == []
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in CAPTURES.iterdir() if (path / "state.xml").exists()))
 def test_each_capture_can_be_judged(name: str) -> None:
     host = HOSTS[0].but(runs={SMI: capture(name), TOPO: capture(name, "topology.txt")})
