@@ -44,6 +44,7 @@ DOCKER_PS = ("docker", "ps", "--no-trunc", "--filter", "label=kit.cluster", "--f
 FABRIC_VERSION = ("nv-fabricmanager", "--version")
 LOADED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:01:03 UTC 2025\nGCC version: 12\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (dvs-builder)\n"
+NVLINK = "[1.0] NVRM: Xid (PCI:0018:01:00): {}, RLW_REMAP {} XC1 i0 Link 10 (0x00000004 0x00000000 0x00000000)\n"
 NVRM = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, x\n"
 INFOROM = "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n"
 KERNEL = "6.1.0-27-cloud-amd64"
@@ -418,7 +419,22 @@ def test_an_error_of_a_program_is_only_worth_a_look() -> None:
     ("line", "expected"),
     [
         (NVRM.format(137), [("watch", True)]),
-        *((NVRM.format(number), [("watch", True)]) for number in (66, 67, 92, 93, 121, 141, 157, 160, 161)),
+        *(
+            (NVRM.format(number), [("watch", True)])
+            for number in (
+                *(8, 11, 14, 25, 32, 37, 38, 39, 40, 41, 44, 60, 66, 67, *range(68, 73), 75, 76, 77, 80),
+                *(*range(82, 87), 88, 89, 92, 93, *range(96, 109), 121, *range(126, 136), 139, 141, 157, 160, 161),
+            )
+        ),
+        *(
+            (NVRM.format(number), [("breaks", False)])
+            for number in (46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 146, 149, 150, 155, 156, 158)
+        ),
+        # The memory's, so a reset is due some time.
+        (NVRM.format(94), [("watch", False)]),
+        *((NVLINK.format(number, "Nonfatal"), [("watch", False)]) for number in (144, 145, 147, 148)),
+        *((NVLINK.format(number, "Nonfatal"), [("breaks", False)]) for number in (146, 149, 150)),
+        *((NVLINK.format(number, "Fatal"), [("breaks", False)]) for number in range(144, 151)),
         (RECOVERY.format("0x0 (None)", "0x1 (GPU Reset Required)"), [("breaks", False)]),
         (RECOVERY.format("0x1 (GPU Reset Required)", "0x0 (None)"), []),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 30\n", [("watch", False)]),
