@@ -507,6 +507,19 @@ def test_slots_in_the_hosts_file_say_how_many_gpus_are_meant() -> None:
 
 
 @pytest.mark.parametrize(
+    ("module", "change"),
+    [
+        (gpu_peermem, {"links": {PEERMEM: None}}),
+        (gpu_numa, run(TOPO, FAR.format("SYS", "SYS", "SYS", "SYS"))),
+    ],
+)
+def test_where_adapters_are_does_not_matter_without_rdma(module: Any, change: dict[str, Any]) -> None:
+    host = HOSTS[0].but(**change)
+    assert len(judged(module.CHECK, host)) == 1
+    assert list(judged(module.CHECK, host, spec={"rdma": "off"})) == []
+
+
+@pytest.mark.parametrize(
     ("flavour", "severity"),
     [("cuda-pytorch", "breaks"), ("ssh-layer", "slows"), ("cpu", None), ("pytorch", None), ("auto", None)],
 )
