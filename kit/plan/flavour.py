@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # `gpu` and `cuda` are `auto` that requires GPUs.
 OPEN = ("auto", "gpu", "cuda")
+# Their images use no GPU.
+ON_CPUS = ("cpu", "pytorch")
 _ON_CPUS: Mapping[str, Flavour] = {"tensorflow": "cpu", "mxnet": "cpu", "pytorch": "pytorch"}
 _ON_GPUS: Mapping[str, Flavour] = {
     "tensorflow": "cuda-tensorflow",
@@ -26,6 +29,8 @@ _ON_GPUS: Mapping[str, Flavour] = {
 _MOST = 5
 # How the complaint of observe.sh about an nvidia-smi begins that did not end in time.
 _LATE = "nvidia-smi did not answer"
+# A listed GPU that failed, as kit.remote.cluster.gpus reports it. The driver's own complaints have no number there.
+_FAILED_GPU = re.compile(r"GPU ([0-9]{1,5}|GPU-\S{1,64}): ")
 
 
 def with_flavour(image: ImageSpec, *, gpus: bool) -> ImageSpec:
@@ -180,7 +185,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def unused_gpus(spec: ClusterSpec, observed: Sequence[HostFacts]) -> tuple[str, str] | None:
     """Return the warning, and its hint, about GPUs that the image cannot use."""
     having = [facts for facts in observed if facts.gpus]
-    if not having or spec.image.flavour not in ("cpu", "pytorch"):
+    if not having or spec.image.flavour not in ON_CPUS:
         return None
     models = ", ".join(dict.fromkeys(f"{len(facts.gpus)} × {facts.gpus[0].name}" for facts in having))
     return (
@@ -199,15 +204,28 @@ def broken_drivers(observed: Sequence[HostFacts]) -> list[tuple[str, str, str]]:
                 f"{facts.host.name}: nvidia-smi reports {len(facts.gpus) or 'no'} GPUs, and: {facts.gpu_fault}",
                 [gpu.name for gpu in facts.gpus],
             ),
-            late_driver(facts.host.name) if is_late(facts) else _broken_driver(facts.host.name),
+            _repair(facts),
         )
         for facts in observed
         if facts.gpu_fault
     ]
 
 
-def _broken_driver(host: str) -> str:
+def _repair(facts: HostFacts) -> str:
+    host = facts.host.name
+    if is_late(facts):
+        return late_driver(host)
+    if failed := _FAILED_GPU.match(facts.gpu_fault):
+        return (
+            f"end the programs on it, and reset it: kit ssh {host} -- sudo nvidia-smi --gpu-reset -i {failed[1]}; or "
+            "reboot the VM"
+        )
     return f"if it has more GPUs, repair the driver: kit ssh {host} -- nvidia-smi; a reboot often helps"
+
+
+def has_failed_gpu(facts: HostFacts) -> bool:
+    """Return whether nvidia-smi lists a GPU of a host that no longer works, and has no other complaint."""
+    return _FAILED_GPU.match(facts.gpu_fault) is not None
 
 
 def is_late(facts: HostFacts) -> bool:

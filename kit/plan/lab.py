@@ -32,7 +32,7 @@ GPU_MODELS = ("h200", "h100", "a100", "p100", "t4")
 MAX_GPUS = 8
 # What the hosts have of NVIDIA's container toolkit: see images/lab/pretended/toolkit.py.
 GPU_TOOLKITS = ("hook", "runtime", "swarm", "cdi", "base", "snap", "none")
-GPU_FAULTS = ("xid:79", "ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
+GPU_FAULTS = ("xid:79", "ecc", "reset", "throttle", "lost", "mig", "busy", "driver-mismatch")
 _ARGUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,63}", re.ASCII)
 _XID = re.compile(r"xid:[1-9][0-9]{0,2}", re.ASCII)
 _DRIVER = re.compile(r"[1-9][0-9]{2}\.[0-9]{1,3}(\.[0-9]{1,3})?", re.ASCII)

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -32,12 +33,14 @@ class ShortMachine(SocketMachine):
     """A VM on which the look's limits are short, with separate files of the engine's process and of CDI."""
 
     limits = "15.0, 15.0, 10.0"
+    smi_s = 23
 
     def localized(self, text: str) -> str:
         assert "LIST_S = 15.0, 15.0, 10.0" in text or "observe" not in text
         text = super().localized(text)
         for path in ("/run/docker.pid", "/etc/cdi", "/run/cdi"):
             text = text.replace(path, f"{self.root}{path}")
+        text = text.replace("  sleep 23 &", f"  sleep {self.smi_s} &")
         return text.replace("LIST_S = 15.0, 15.0, 10.0", f"LIST_S = {self.limits}")
 
     @contextlib.contextmanager
@@ -343,6 +346,25 @@ def test_gpus_whose_program_hangs_are_not_missing(vm: ShortMachine) -> None:
     vm.stub_of("nvidia-smi", "exit 124")
     for facts in (vm.facts(), vm.by_client()):
         assert (facts.gpus, facts.gpu_fault) == ((), "nvidia-smi did not answer within 20 s")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_an_nvidia_smi_that_cannot_be_ended_hides_nothing_else(vm: ShortMachine, tmp_path: Path) -> None:
+    """`timeout` waits for one that hangs in the driver, and its output stays open."""
+    vm.stub_of("nvidia-smi", f"echo $$ >>{tmp_path}/hanging; exec sleep 300")
+    vm.smi_s = 1
+    try:
+        begun = time.monotonic()
+        for facts in (vm.facts(), vm.by_client()):
+            assert (facts.gpus, facts.gpu_fault) == ((), "nvidia-smi did not answer within 20 s")
+            assert facts.engine
+        assert not any(line.startswith("has ") for line in vm.lines("gpu_processes", "lab"))
+        # `timeout` would end it after 20 s.
+        assert time.monotonic() - begun < 15
+    finally:
+        for pid in (tmp_path / "hanging").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

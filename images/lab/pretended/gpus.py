@@ -2,7 +2,7 @@
 
 pretended-gpus boot                     from the variables KIT_LAB_GPUS, KIT_LAB_GPU_MODEL, … of the host
 pretended-gpus show                     the state, as JSON
-pretended-gpus fault NUMBER FAULT       xid:N, ecc, throttle, lost, mig, busy, driver-mismatch
+pretended-gpus fault NUMBER FAULT       xid:N, ecc, reset, throttle, lost, mig, busy, driver-mismatch
 pretended-gpus mend NUMBER|all
 pretended-gpus toolkit KIND [--restart] hook, runtime, swarm, cdi, base, snap, none
 """
@@ -26,7 +26,7 @@ from pretended.state import FOLDER, State, dumped, load, save
 
 KERNEL_LOG = "/var/log/kern.log"
 LOCK = "/run/pretended-gpus.lock"
-FAULTS = ("ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
+FAULTS = ("ecc", "reset", "throttle", "lost", "mig", "busy", "driver-mismatch")
 _XID = re.compile(r"xid:([1-9][0-9]{0,2})")
 _XIDS = {
     13: "Graphics Exception: ESR 0x504730=0xe",
@@ -36,6 +36,7 @@ _XIDS = {
     74: "NVLink: fatal error detected on link 2",
     79: "GPU has fallen off the bus.",
     94: "Contained: HBM error",
+    154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
 }
 _BUSY = "KIT_PRETENDED_GPU_BUSY"
 _USER = 1000
@@ -67,7 +68,7 @@ def kernel_line(state: State, number: int, xid: int, now: float) -> str:
 def xid_of(fault: str) -> int:
     """Return the Xid that a fault leaves in the kernel log, or 0."""
     match = _XID.fullmatch(fault)
-    return int(match.group(1)) if match else 48 if fault == "ecc" else 0
+    return int(match.group(1)) if match else {"ecc": 48, "reset": 154}.get(fault, 0)
 
 
 def _log(state: State, number: int, fault: str) -> None:

@@ -1,5 +1,6 @@
 """`nvidia-smi -q -x` and `-q`: the elements that kit and monitoring read, with the real tool's names. Pure."""
 
+import re
 import time
 from typing import List, Tuple, Union
 from xml.sax.saxutils import escape
@@ -7,6 +8,7 @@ from xml.sax.saxutils import escape
 from pretended import query
 from pretended.machine import Gpu, Machine
 
+_MEASURED = re.compile(r"[0-9.]+ (?:MiB|MHz|[CW%])")
 # An element: its name, and its text or its elements.
 Element = Tuple[str, Union[str, List["Element"]]]
 
@@ -20,7 +22,7 @@ def xml(machine: Machine) -> str:
         "\t<attached_gpus>%d</attached_gpus>" % len(machine.gpus),
     ]
     for gpu in machine.gpus:
-        lines += ['\t<gpu id="%s">' % gpu.bus, *_lines(_elements(machine, gpu), 2), "\t</gpu>"]
+        lines += ['\t<gpu id="%s">' % gpu.bus, *_lines(_shown(machine, gpu), 2), "\t</gpu>"]
     return head + "\n".join(lines) + "\n</nvidia_smi_log>\n"
 
 
@@ -37,7 +39,7 @@ def text(machine: Machine) -> str:
         "%-50s: %d" % ("Attached GPUs", len(machine.gpus)),
     ]
     for gpu in machine.gpus:
-        lines += ["GPU %s" % gpu.bus, *_plain(_elements(machine, gpu), 1)]
+        lines += ["GPU %s" % gpu.bus, *_plain(_shown(machine, gpu), 1)]
     return "\n".join(lines) + "\n"
 
 
@@ -63,6 +65,19 @@ def _plain(elements: List[Element], depth: int) -> List[str]:
     return made
 
 
+def _shown(machine: Machine, gpu: Gpu) -> List[Element]:
+    elements = _elements(machine, gpu)
+    return _without_values(elements) if gpu.failed else elements
+
+
+def _without_values(elements: List[Element]) -> List[Element]:
+    """Return the elements as of a GPU that no longer measures anything."""
+    return [
+        (name, _MEASURED.sub(query.FAILED, content) if isinstance(content, str) else _without_values(content))
+        for name, content in elements
+    ]
+
+
 def _elements(machine: Machine, gpu: Gpu) -> List[Element]:
     mode = query.mig_mode(gpu).strip("[]")
     reasons = "clocks_throttle_reason" if query.older(gpu.driver, 535) else "clocks_event_reason"
@@ -79,6 +94,7 @@ def _elements(machine: Machine, gpu: Gpu) -> List[Element]:
         ("serial", "N/A"),
         ("uuid", gpu.uuid),
         ("minor_number", str(gpu.minor)),
+        *_recovery(gpu),
         ("pci", _pci(gpu)),
         ("fan_speed", "N/A"),
         ("performance_state", query.level(gpu)),
@@ -129,6 +145,10 @@ def _elements(machine: Machine, gpu: Gpu) -> List[Element]:
         *_fabric(gpu),
         ("processes", _processes(machine, gpu)),
     ]
+
+
+def _recovery(gpu: Gpu) -> List[Element]:
+    return [] if query.older(gpu.driver, 570) else [("gpu_recovery_action", "Reset" if gpu.failed else "None")]
 
 
 def _fabric(gpu: Gpu) -> List[Element]:

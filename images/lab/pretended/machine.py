@@ -70,6 +70,10 @@ class Gpu(NamedTuple):
         return "xid:79" in self.faults
 
     @property
+    def failed(self) -> bool:
+        return "reset" in self.faults
+
+    @property
     def throttled(self) -> bool:
         return "throttle" in self.faults
 

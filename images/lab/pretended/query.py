@@ -7,6 +7,8 @@ from pretended.machine import Failed, Gpu, Machine
 from pretended.state import MIG_DEVICES
 
 _NONE = "[N/A]"
+# What a GPU that must be reset has for all that it would measure now.
+FAILED = "GPU requires reset"
 
 
 class Field(NamedTuple):
@@ -223,7 +225,7 @@ def needs_load(text: str) -> bool:
 def csv(machine: Machine, chosen: Sequence[Field], shown: Form) -> str:
     lines = [", ".join(field.name + (" [%s]" % field.unit if field.unit else "") for field in chosen)]
     for gpu in machine.gpus:
-        lines.append(", ".join(_with_unit(field.value(gpu), field.unit, shown) for field in chosen))
+        lines.append(", ".join(_value(gpu, field, shown) for field in chosen))
     return _joined(lines, shown)
 
 
@@ -251,6 +253,12 @@ def apps(machine: Machine, text: str, shown: Form) -> str:
             }
             lines.append(", ".join(_with_unit(values[name], units.get(name, ""), shown) for name in names))
     return _joined(lines, shown)
+
+
+def _value(gpu: Gpu, field: Field, shown: Form) -> str:
+    if gpu.failed and (field.unit or field.name.startswith("temperature.")):
+        return "[%s]" % FAILED
+    return _with_unit(field.value(gpu), field.unit, shown)
 
 
 def _with_unit(value: str, unit: str, shown: Form) -> str:

@@ -13,7 +13,7 @@ from kit.cli.verbs.values import count, lines, rate, words
 GPU_MODELS = ("h200", "h100", "a100", "p100", "t4")
 GPU_TOOLKITS = ("hook", "runtime", "swarm", "cdi", "base", "snap", "none")
 SYSTEMS = ("debian", "debian-12", "ubuntu")
-GPU_FAULTS = ("xid:79", "ecc", "throttle", "lost", "mig", "busy", "driver-mismatch")
+GPU_FAULTS = ("xid:79", "ecc", "reset", "throttle", "lost", "mig", "busy", "driver-mismatch")
 
 if TYPE_CHECKING:
     from kit.cli.session import Session
@@ -231,7 +231,7 @@ VERBS = (
                 value="FAULT",
                 kind=words,
                 complete=lambda _: GPU_FAULTS,
-                help="Give it a fault: xid:79, ecc, throttle, lost, mig, busy or driver-mismatch",
+                help="Give it a fault: xid:79, ecc, reset, throttle, lost, mig, busy or driver-mismatch",
             ),
             Option(flags=("--mend",), help="Mend all faults of the host"),
             LAB_NAME,

@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 from kit.model.answer import OddAnswer
 from kit.model.nvidia.listing import MOST_GPUS
-from kit.model.nvidia.values import amount, check_size, known, line, name, program_name, whole, yes
+from kit.model.nvidia.values import amount, broken, check_size, known, line, name, program_name, whole, yes
 
 # The largest real documents have about 400 elements a GPU, in 7 levels.
 MOST_ELEMENTS = 400_000
@@ -53,8 +53,10 @@ class GpuState:
 
     `reasons` are what holds the clocks down now (gpu_idle, sw_power_cap, hw_thermal_slowdown …). `application_mhz` is
     the clock of the SMs that was set for programs. `uncorrected` counts ECC errors since the driver was loaded.
-    `reset_pending`: rows or pages wait for a reset. `fabric` is the state of NVSwitch, and
-    `fabric_status` how joining it ended: Success, or an error of NVML.
+    `reset_pending`: rows or pages wait for a reset, and with `repair_pending` a spare channel or TPC. `unrepairable` is
+    memory without spare parts. `sram_exceeded`: NVIDIA counts too many errors of the SRAM. `failed` is what nvidia-smi
+    prints in place of the values of a GPU that no longer works, and `recovery` what the driver says that it needs, such
+    as Reset. `fabric` is the state of NVSwitch, and `fabric_status` how joining it ended: Success, or an error of NVML.
     """
 
     index: int
@@ -72,6 +74,11 @@ class GpuState:
     uncorrected: int | None = None
     reset_pending: bool | None = None
     remapping_failed: bool | None = None
+    repair_pending: bool | None = None
+    unrepairable: bool | None = None
+    sram_exceeded: bool | None = None
+    failed: str | None = None
+    recovery: str | None = None
     celsius: float | None = None
     watts: float | None = None
     limit_watts: float | None = None
@@ -154,8 +161,23 @@ def _gpu(index: int, gpu: _Element) -> GpuState:
         compute_mode=name(gpu.at("compute_mode")),
         ecc=yes(gpu.at("ecc_mode/current_ecc")),
         uncorrected=_uncorrected(gpu),
-        reset_pending=_pending(gpu),
+        reset_pending=_any(
+            gpu,
+            "remapped_rows/remapped_row_pending",
+            "retired_pages/pending_blacklist",
+            "retired_pages/pending_retirement",
+        ),
         remapping_failed=yes(gpu.at("remapped_rows/remapped_row_failure")),
+        repair_pending=_any(gpu, "ecc_errors/channel_repair_pending", "ecc_errors/tpc_repair_pending"),
+        unrepairable=yes(gpu.at("ecc_errors/unrepairable_memory")),
+        sram_exceeded=yes(gpu.at("ecc_errors/aggregate/sram_threshold_exceeded")),
+        failed=broken(
+            gpu.at("fb_memory_usage/total"),
+            gpu.at("temperature/gpu_temp"),
+            gpu.at("clocks/sm_clock"),
+            gpu.at("utilization/gpu_util"),
+        ),
+        recovery=name(gpu.at("gpu_recovery_action")),
         celsius=amount(gpu.at("temperature/gpu_temp"), "C"),
         watts=amount(power.at("power_draw", "instant_power_draw", "average_power_draw"), "W"),
         limit_watts=amount(power.at("current_power_limit", "power_limit", "enforced_power_limit"), "W"),
@@ -195,12 +217,10 @@ def _fabric_status(gpu: _Element) -> str | None:
     return None if status in ("", "N/A") else line(status)
 
 
-def _pending(gpu: _Element) -> bool | None:
-    states = [
-        yes(gpu.at("remapped_rows/remapped_row_pending")),
-        yes(gpu.at("retired_pages/pending_blacklist", "retired_pages/pending_retirement")),
-    ]
-    return None if states == [None, None] else True in states
+def _any(gpu: _Element, *paths: str) -> bool | None:
+    """Return whether one of these states is on, or None if all are unknown."""
+    states = {yes(gpu.at(path)) for path in paths}
+    return None if states == {None} else True in states
 
 
 def _reasons(gpu: _Element) -> tuple[str, ...]:

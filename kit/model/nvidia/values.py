@@ -11,10 +11,7 @@ from kit.model.answer import MOST, MOST_BYTES, OddAnswer
 _MISSING = {
     "",
     "-",
-    "ERR!",
     "GPU access blocked by the operating system",
-    "GPU is lost",
-    "GPU requires reset",
     "Insufficient Permissions",
     "N/A",
     "None",
@@ -22,9 +19,12 @@ _MISSING = {
     "Not Found",
     "Not Supported",
     "Requested functionality has been deprecated",
-    "Unknown Error",
     "Unknown",
 }
+# What it prints for each value of a GPU that no longer works. Sound GPUs never have these.
+_LOST = {"GPU is lost", "GPU requires reset"}
+# These, too. But a sound GPU of some models has them for a value that the model lacks, such as its fan or power.
+_ERRORS = {"ERR!", "Unknown Error"}
 _AMOUNT = re.compile(r"(-?[0-9]{1,18})(?:\.([0-9]{1,9}))?(?: ?([A-Za-z%]{1,8}))?")
 _LONGEST = 200
 # The state of 16 GPUs with 500 processes each has about 75,000 lines.
@@ -57,8 +57,25 @@ def check_size(text: str) -> None:
 def known(word: str) -> str | None:
     """Return the word without spaces around it, or None if nvidia-smi prints it for a missing value."""
     word = word.strip()
-    bare = word[1:-1].strip() if word.startswith("[") and word.endswith("]") else word
-    return None if bare in _MISSING else word
+    return None if _bare(word) in _MISSING | _LOST | _ERRORS else word
+
+
+def broken(memory: str, *others: str) -> str | None:
+    """Return the failure that nvidia-smi prints for the values of a GPU, or None if the GPU works.
+
+    `memory` is its total memory, which each model reports, and `others` are values that most models report. An error
+    without a cause must be in place of the memory and, if there are others, of one of them.
+    """
+    words = [_bare(word.strip()) for word in (memory, *others)]
+    lost = next((word for word in words if word in _LOST), None)
+    if lost is not None or words[0] not in _ERRORS:
+        return lost
+    return words[0] if not others or not _ERRORS.isdisjoint(words[1:]) else None
+
+
+def _bare(word: str) -> str:
+    """Return a word without the brackets that queries for CSV have around it."""
+    return word[1:-1].strip() if word.startswith("[") and word.endswith("]") else word
 
 
 def name(word: str) -> str | None:

@@ -9,14 +9,15 @@ from typing import NamedTuple
 from kit.model import names
 from kit.model.answer import answer_of, number
 from kit.model.nvidia.listing import ListedGpu, is_listed, listed
-from kit.model.nvidia.values import WARNING, known, whole
+from kit.model.nvidia.values import WARNING, broken, known, whole
 from kit.model.observed import Gpu, GpuEngine, GpuProcess
 from kit.remote.cluster.forms import Info
 from kit.remote.cluster.words import version, word
 from kit.remote.scripts import script
 from kit.remote.ssh.transport import Transport
 
-TIMEOUT_S = 40.0
+# Longer than an nvidia-smi that hangs on the host and one in the node, with their calls of docker.
+TIMEOUT_S = 70.0
 _SNAP = ("/snap/", "/var/snap/")
 _UUID = re.compile(r"GPU-[A-Za-z0-9-]{1,60}")
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){1,3}")
@@ -40,7 +41,8 @@ class GpuList:
         self._listed = listed("\n".join(lines))
         odd = [line.strip() for line in lines if not (_row(line) or is_listed(line))]
         # A warning must not hide a failure.
-        self._fault = next((line for line in odd if not line.startswith(WARNING)), odd[0] if odd else "")
+        faults = [*(line for line in odd if not line.startswith(WARNING)), *map(_failure, self._rows), *odd]
+        self._fault = next(filter(None, faults), "")
 
     def devices(self) -> tuple[Gpu, ...]:
         """Return the GPUs. Raises OddAnswer."""
@@ -52,7 +54,7 @@ class GpuList:
         return versions[0] if versions else ""
 
     def fault(self) -> str:
-        """Return the first complaint, printable and short, or ""."""
+        """Return the first complaint, or else which GPU failed, printable and short, or ""."""
         return "".join(char if char.isprintable() else " " for char in self._fault[:_SHOWN])
 
     def _gpu(self, row: Sequence[str]) -> Gpu:
@@ -70,6 +72,12 @@ class GpuList:
     def _mig(self, uuid: str) -> tuple[str, ...]:
         """Return the UUIDs of a GPU's MIG devices."""
         return tuple(mig.uuid for gpu in self._listed if gpu.uuid == uuid for mig in gpu.migs)
+
+
+def _failure(row: Sequence[str]) -> str:
+    """Return what nvidia-smi prints in place of a GPU's values, such as `GPU 3: GPU requires reset`, or ""."""
+    failed = broken(row[1])
+    return f"GPU {row[3] if len(row) > 3 else row[2]}: {failed}" if failed else ""
 
 
 def _row(line: str) -> list[str]:

@@ -45,9 +45,10 @@ _AFTER = {"look": "ranks", "node_terminal": "node"}
 _CALLED = {
     "data_order": ("make_data_folder",),
     "node_terminal": ("end_exec",),
-    "observe": ("gpu_engine", "gpu_node"),
+    "observe": ("gpu_engine", "gpu_node", "smi"),
     "look": ("gpu_processes",),
-    "gpu_processes": ("gpu_node",),
+    "gpu_processes": ("gpu_node", "smi"),
+    "tune_facts": ("smi",),
 }
 # Files of programs in Python that a script runs. The script finds each in a variable, such as observe_program.
 _PROGRAMS = {

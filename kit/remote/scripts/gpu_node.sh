@@ -5,7 +5,7 @@ export LC_ALL=C
 node=$(timeout 10 docker ps --no-trunc --quiet --filter "label=kit.cluster=$1" --filter label=kit.service \
   --filter status=running 2>/dev/null | head -n 1)
 if [ -n "$node" ]; then
-  text=$(timeout 20 docker exec "$node" nvidia-smi -L 2>&1 </dev/null | head -c 65536)
+  text=$(timeout -k 2 20 docker exec "$node" nvidia-smi -L 2>&1 </dev/null | head -c 65536)
   rows=$(printf '%s\n' "$text" | sed -nE 's,^ *(GPU [0-9]+:|MIG ).*\(UUID: ((GPU|MIG)-[A-Za-z0-9/-]+)\)$,\2,p')
   if [ -n "$rows" ]; then
     printf '%s\n' "$rows" | sed 's/^/sees /'

@@ -3,8 +3,10 @@
 # Arguments: [CLUSTER]. With it, 'has LINE' for each line of `nvidia-smi -L`, and the lines of gpu_node.sh follow.
 export LC_ALL=C
 if command -v nvidia-smi >/dev/null 2>&1; then
-  rows=$(timeout 20 nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits 2>/dev/null |
-    grep -E '^(GPU|MIG)-[A-Za-z0-9-]+, [0-9]+, ' | head -n 1000)
+  # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+  smi() { sh -c "$smi_program" kit-smi "$@"; }
+  text=$(smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits)
+  rows=$(printf '%s\n' "$text" | grep -E '^(GPU|MIG)-[A-Za-z0-9-]+, [0-9]+, ' | head -n 1000)
   containers=
   if [ -n "$rows" ]; then
     containers=$(timeout 10 docker ps --no-trunc --filter label=kit.cluster --format '{{.ID}} {{.Label "kit.cluster"}}' 2>/dev/null)
@@ -20,8 +22,12 @@ if command -v nvidia-smi >/dev/null 2>&1; then
     fi
   done
   if [ -n "$1" ]; then
-    timeout 20 nvidia-smi -L 2>/dev/null </dev/null | head -n 1000 | sed 's/^/has /'
-    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+    # One that was late is late again.
+    case $text in
+      *'did not answer within'*) ;;
+      *) smi -L | head -n 1000 | sed 's/^/has /' ;;
+    esac
+    # shellcheck disable=SC2154
     sh -c "$gpu_node_program" kit-gpu_node "$1"
   fi
 fi

@@ -1,9 +1,9 @@
 """Reads a VM's state as observe.sh does, but in one process. observe.sh starts thirty, Docker's client among them.
 
-Arguments: FOLDER IMAGE WANTED [PATH]... The variable KIT_LOOK has the mark of sections, and KIT_GPU_ENGINE and
-KIT_GPU_NODE have gpu_engine.sh and gpu_node.sh. Prints the sections of observe.sh; udp and engine_ports only for a
-deploy to Swarm. The exit code is 75 for a slow engine. It is 3, and nothing is printed, if only Docker's client can
-answer, for example because it has a context. observe.sh then asks the client.
+Arguments: FOLDER IMAGE WANTED [PATH]... The variable KIT_LOOK has the mark of sections, and KIT_GPU_ENGINE,
+KIT_GPU_NODE and KIT_SMI have gpu_engine.sh, gpu_node.sh and smi.sh. Prints the sections of observe.sh; udp and
+engine_ports only for a deploy to Swarm. The exit code is 75 for a slow engine. It is 3, and nothing is printed, if only
+Docker's client can answer, for example because it has a context. observe.sh then asks the client.
 
 kit.remote.scripts puts kernel.py, folder.py, sections.py, command.py and engine.py before this. Standard library only,
 Python 3.6. It imports little, because most of its time is Python's start.
@@ -34,14 +34,10 @@ UNFIT = 3
 SWARM_PORTS = (":0949 ", ":1F0A ", ":12B5 ")
 # Programs of the shell that only VMs with GPUs run.
 GPU_ENGINE, GPU_NODE = os.environ.pop("KIT_GPU_ENGINE", ""), os.environ.pop("KIT_GPU_NODE", "")
+SMI = os.environ.pop("KIT_SMI", "")
 GPU_FIELDS = "name,memory.total,uuid,index,pci.bus_id,driver_version"
 # nvidia-smi refuses all fields if its driver does not know one: before 510 compute_cap, before 450 MIG.
 GPU_MORE = (",mig.mode.current,compute_cap", ",mig.mode.current", "")
-# Otherwise, a VM whose nvidia-smi hangs would look like one without GPUs.
-GPU_QUERY = (
-    'timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits || '
-    "{ [ $? != 124 ] || echo 'nvidia-smi did not answer within 20 s'; }"
-)
 
 
 def there(path: str) -> bool:
@@ -127,8 +123,12 @@ def digest(path: str) -> str:
             total.update(piece)
 
 
+def smi(*arguments: str) -> "Command":
+    return Command("sh", "-c", SMI, "kit-smi", *arguments)
+
+
 def gpu_query(fields: str) -> "Command":
-    return Command("sh", "-c", GPU_QUERY, "kit-gpus", fields, errors=True)
+    return smi("--query-gpu=" + fields, "--format=csv,noheader,nounits")
 
 
 def gpu_sections(query: "Command", engine: "Command", node: "Command") -> "list[str]":
@@ -137,7 +137,7 @@ def gpu_sections(query: "Command", engine: "Command", node: "Command") -> "list[
     for more in GPU_MORE[1:]:
         if "not a valid field" in rows:
             rows = gpu_query(GPU_FIELDS + more).text()
-    mig = Command("timeout", "20", "nvidia-smi", "-L").text() if ", Enabled" in rows else ""
+    mig = smi("-L").text() if ", Enabled" in rows else ""
     return [
         *rows.splitlines(),
         *mig.splitlines(),

@@ -88,20 +88,18 @@ by_client() {
 
   section gpus
   if command -v nvidia-smi >/dev/null 2>&1; then
-    query() {
-      # Otherwise, a VM whose nvidia-smi hangs would look like one without GPUs.
-      timeout 20 nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>&1 ||
-        { [ $? != 124 ] || echo 'nvidia-smi did not answer within 20 s'; }
-    }
+    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+    smi() { sh -c "$smi_program" kit-smi "$@"; }
+    query() { smi --query-gpu="$1" --format=csv,noheader,nounits; }
     fields=name,memory.total,uuid,index,pci.bus_id,driver_version
     rows=$(query "$fields,mig.mode.current,compute_cap")
     # nvidia-smi refuses all fields if its driver does not know one: before 510 compute_cap, before 450 MIG.
     case $rows in *'not a valid field'*) rows=$(query "$fields,mig.mode.current") ;; esac
     case $rows in *'not a valid field'*) rows=$(query "$fields") ;; esac
     printf '%s\n' "$rows"
-    case $rows in *', Enabled'*) timeout 20 nvidia-smi -L 2>/dev/null ;; esac
+    case $rows in *', Enabled'*) smi -L ;; esac
     section gpu_engine
-    # shellcheck disable=SC2154  # kit.remote.scripts puts the program before this script
+    # shellcheck disable=SC2154
     sh -c "$gpu_engine_program"
     section gpu_node
     # shellcheck disable=SC2154
@@ -194,7 +192,7 @@ by_client() {
 code=3
 if command -v docker >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
   # shellcheck disable=SC2154  # kit.remote.scripts puts the programs before this script
-  KIT_LOOK=$mark KIT_GPU_ENGINE=$gpu_engine_program KIT_GPU_NODE=$gpu_node_program python3 -IS -c "$kernel_program$folder_program$sections_program$command_program$engine_program$observe_program" "$@"
+  KIT_LOOK=$mark KIT_GPU_ENGINE=$gpu_engine_program KIT_GPU_NODE=$gpu_node_program KIT_SMI=$smi_program python3 -IS -c "$kernel_program$folder_program$sections_program$command_program$engine_program$observe_program" "$@"
   code=$?
 fi
 if [ "$code" -eq 75 ]; then exit 75; fi

@@ -244,6 +244,16 @@ def test_ecc_errors_are_counted_and_wait_for_a_reset(model: str) -> None:
     assert answered(field, seen(faulty(0, "ecc", model=model))) == "3\n0\n"
 
 
+@pytest.mark.parametrize("model", sorted(models.MODELS))
+def test_a_gpu_that_must_be_reset_has_no_values(model: str) -> None:
+    host = seen(faulty(0, "reset", model=model))
+    assert [gpu.failed for gpu in full(host)] == ["GPU requires reset", None]
+    rows = answered("--query-gpu=memory.total,temperature.gpu,index --format=csv,noheader", host).splitlines()
+    assert rows[0] == "[GPU requires reset], [GPU requires reset], 0"
+    assert "MiB" in rows[1]
+    assert gpus.xid_of("reset") == 154
+
+
 def test_a_throttled_gpu_says_so_and_has_a_lower_clock() -> None:
     hot, cool = full(seen(faulty(0, "throttle"), rank(0, 1)))
     assert "hw_thermal_slowdown" in hot.reasons

@@ -106,6 +106,12 @@ def test_a_driver_that_fails_is_named() -> None:
     assert "kit ssh gpu3 -- nvidia-smi" in hint
 
 
+def test_a_gpu_that_failed_is_named_with_its_reset() -> None:
+    ((_, text, hint),) = flavour.broken_drivers([facts(3, gpus=gpus(8), gpu_fault="GPU 5: GPU requires reset")])
+    assert text == "gpu3: nvidia-smi reports 8 GPUs, and: GPU 5: GPU requires reset"
+    assert "kit ssh gpu3 -- sudo nvidia-smi --gpu-reset -i 5;" in hint
+
+
 def test_an_nvidia_smi_that_is_only_slow_needs_no_reboot() -> None:
     """Eight GPUs without persistence mode take half a minute, also after a reboot."""
     late = facts(1, gpu_fault="nvidia-smi did not answer within 20 s")

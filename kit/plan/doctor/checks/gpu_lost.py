@@ -11,7 +11,7 @@ from kit.plan.cluster.gpus import lost
 from kit.plan.cluster.record import from_text
 from kit.plan.doctor.gpus import STATE, complaint, state_of, states
 from kit.plan.doctor.sights import facts_of, idle_of, sights_of
-from kit.plan.flavour import broken_drivers, is_late, late_driver, lost_gpus
+from kit.plan.flavour import ON_CPUS, broken_drivers, has_failed_gpu, is_late, late_driver, lost_gpus
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
@@ -27,7 +27,14 @@ def judge(examined: Examined) -> Iterator[Sight]:
     # The doctor's own call has more time: a run can use GPUs that it lists.
     listed = states(examined)
     harmless |= {facts.host.name for facts in observed if facts.host.name in listed and is_late(facts)}
-    for host, text, hint in broken_drivers(observed):
+    # The same goes for hosts of an image that uses no GPU.
+    if examined.spec.image.flavour in ON_CPUS:
+        harmless.update(facts.host.name for facts in observed)
+    # gpu-ecc names a GPU that failed, if the doctor's own call lists it as such.
+    failed = {name for name, one in listed.items() if any(gpu.failed for gpu in one.gpus)}
+    for host, text, hint in broken_drivers(
+        [facts for facts in observed if facts.host.name not in failed or not has_failed_gpu(facts)]
+    ):
         seen = text.removeprefix(f"{host}: ")
         yield Sight(hosts=(host,), seen=seen, fix=hint, severity="watch" if host in harmless else None)
     yield from _unjudged(examined)

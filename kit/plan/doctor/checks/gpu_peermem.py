@@ -16,6 +16,8 @@ _MELLANOX = ("mlx5_core", "mlx4_core")
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
+    if examined.spec.rdma == "off":
+        return
     for host in examined.hosts:
         adapters = [path for path, target in host.link(_DRIVERS.pattern).items() if target.endswith(_MELLANOX)]
         version, state = host.file(_VERSION.path), state_of(host)

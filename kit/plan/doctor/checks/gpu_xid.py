@@ -17,15 +17,32 @@ _XID = re.compile(
 )
 # The lines after it have more numbers of the same error, such as Data {0x…}.
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,6}), (Fatal|Non-fatal)\b")
-# Of a program that did something wrong, or that was ended: https://docs.nvidia.com/deploy/xid-errors
-_PROGRAMS = frozenset({13, 31, 32, 43, 45, 68, 69, 137})
+# Of a program that did something wrong, or that was ended. NVIDIA's catalog says of most to start it again:
+# https://docs.nvidia.com/deploy/xid-errors
+_PROGRAMS = frozenset(
+    {8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 60, *range(68, 73), 75, 76, 77, 80, *range(82, 87), 88, 89}
+    | {*range(96, 106), *range(126, 136), 137, 139}
+)
 _PROGRAM_FIX = (
     "look into the logs of the runs of that time: kit runs. The GPU needs no reset. If programs fail on it that work "
     "on others, replace the VM"
 )
-# NVIDIA's catalog says of these to do nothing now, and to ask its support if they return.
-_MINOR = frozenset({66, 67, 92, 93, 121, 141, 157, 160, 161})
+# The catalog says of these to do nothing now, and to ask NVIDIA's support if they return.
+_MINOR = frozenset({14, 37, 38, 44, 66, 67, 92, 93, 106, 107, 108, 121, 141, 157, 160, 161})
 _MINOR_FIX = "programs go on, and the GPU needs no reset now. If the error returns, tell your provider or NVIDIA"
+# Its cause is the memory, and only one program ended. The catalog says to start that again, and to reset the GPU later.
+_CONTAINED = 94
+_CONTAINED_FIX = (
+    "start the program again. Others go on. When no program uses the GPU, reset it: sudo nvidia-smi --gpu-reset -i "
+    "NUMBER. If the error returns, replace the VM"
+)
+# Errors of NVLink on new GPUs. If one that is not fatal needs a reset, the driver adds a line of Xid 154.
+_LINKS = frozenset({144, 145, 147, 148})
+_NONFATAL = re.compile(r": 14[0-9], [A-Z0-9_]{1,40} Nonfatal\b")
+_LINKS_FIX = (
+    "NVLink goes on. If the GPU needs a reset, a line of Xid 154 reports that. If the error returns, tell your "
+    "provider or NVIDIA"
+)
 # It says what another error needs: a reset, a reboot or, at the end of the line, nothing any more.
 _RECOVERY, _NO_RECOVERY = 154, "(None)"
 # The program's end after another error, and a memory row that was replaced and works again.
@@ -80,12 +97,22 @@ def _kind(line: str) -> _Kind | None:
             return None
         meaning = f" ({_MEANINGS[number]})" if number in _MEANINGS else ""
         text = f"Xid {number} on {match[1]}{meaning}"
-        if number in _MINOR:
-            return text, "watch", _MINOR_FIX
-        return (text, "watch", _PROGRAM_FIX) if number in _PROGRAMS else (text, "breaks", "")
+        fix = _harmless(number, line)
+        return (text, "watch", fix) if fix else (text, "breaks", "")
     if match := _SXID.search(line):
         return f"SXid {match[2]} on {match[1]} ({match[3]})", "breaks" if match[3] == "Fatal" else "watch", ""
     return None
+
+
+def _harmless(number: int, line: str) -> str:
+    """Return what to do after an error after which the GPU goes on, or ""."""
+    if number in _MINOR:
+        return _MINOR_FIX
+    if number == _CONTAINED:
+        return _CONTAINED_FIX
+    if number in _LINKS and _NONFATAL.search(line):
+        return _LINKS_FIX
+    return _PROGRAM_FIX if number in _PROGRAMS else ""
 
 
 CHECK = Check(

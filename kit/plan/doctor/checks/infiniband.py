@@ -50,6 +50,8 @@ def _roce_without_v2(host: Seen, ports: dict[tuple[str, str], str]) -> Iterator[
 
 
 def judge(examined: Examined) -> Iterator[Sight]:
+    if examined.spec.rdma == "off":
+        return
     required = list(sights_of(problems(facts_of(examined), examined.spec)))
     for sight in required:
         yield replace(sight, severity="breaks")
@@ -75,8 +77,7 @@ def judge(examined: Examined) -> Iterator[Sight]:
         if 0 < int(value) < int(reference):
             seen = f"{value} active ports, usual {reference}"
             yield Sight(hosts=(name,), seen=seen, severity="watch" if name == idle else None)
-    if examined.spec.rdma != "off":
-        yield from _bare(bare, [value for name, value in active.items() if value != "0" and name != idle])
+    yield from _bare(bare, [value for name, value in active.items() if value != "0" and name != idle])
 
 
 def _bare(bare: Sequence[str], working: Sequence[str]) -> Iterator[Sight]:

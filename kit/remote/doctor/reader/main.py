@@ -179,7 +179,7 @@ class Reading:
             kill(process.pid)
             with self.lock:
                 self.running.discard(process.pid)
-            process.wait()
+            reap(process)
             for pipe in (process.stdout, process.stderr):
                 pipe.close()
 
@@ -239,6 +239,13 @@ def ended(pid: int) -> Optional[int]:
     if state is None:
         return None
     return state.si_status if state.si_code == os.CLD_EXITED else 128 + state.si_status
+
+
+def reap(process: Any) -> None:
+    """Wait for the end of a process that was killed. One that waits in a driver, as nvidia-smi may, does not end."""
+    deadline = time.monotonic() + DRAIN_S
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def kill(group: int) -> None:

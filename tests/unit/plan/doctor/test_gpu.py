@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ DOCKER_PS = ("docker", "ps", "--no-trunc", "--filter", "label=kit.cluster", "--f
 FABRIC_VERSION = ("nv-fabricmanager", "--version")
 LOADED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:01:03 UTC 2025\nGCC version: 12\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (dvs-builder)\n"
+NVLINK = "[1.0] NVRM: Xid (PCI:0018:01:00): {}, RLW_REMAP {} XC1 i0 Link 10 (0x00000004 0x00000000 0x00000000)\n"
 NVRM = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, x\n"
 INFOROM = "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n"
 KERNEL = "6.1.0-27-cloud-amd64"
@@ -116,6 +118,15 @@ def log(*lines: str) -> dict[str, Any]:
     return run(LOG, "".join(lines))
 
 
+def values_failed(word: str, *tags: str) -> dict[str, Any]:
+    """Return a state with this word in place of the values of GPU 0."""
+    xml = capture("h200x1-580")
+    for tag in tags:
+        assert f"<{tag}>" in xml
+        xml = re.sub(f"<{tag}>[^<]*<", f"<{tag}>{word}<", xml)
+    return run(SMI, xml)
+
+
 RECOVERY = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from {} to {}\n"
 FAULTS = """\
 [  190.718124] NVRM: GPU at PCI:0000:00:06: GPU-00000000-0000-0000-0000-000000000001
@@ -168,6 +179,33 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         smi("<remapped_row_failure>No", "<remapped_row_failure>Yes", 1),
         ["GPU 0: a memory row could not be replaced"],
     ),
+    *(
+        (gpu_ecc, values_failed("Yes", tag), [f"GPU 0: {text}"])
+        for tag, text in {
+            "channel_repair_pending": "a repair waits for a reset",
+            "tpc_repair_pending": "a repair waits for a reset",
+            "unrepairable_memory": "its memory cannot be repaired",
+            "sram_threshold_exceeded": "its SRAM has more errors than NVIDIA allows",
+        }.items()
+    ),
+    *(
+        (gpu_ecc, values_failed(action, "gpu_recovery_action"), [f"GPU 0: the driver asks for: {action}"])
+        for action in ("Reset", "Reboot", "Drain and Reset")
+    ),
+    *((gpu_ecc, values_failed(action, "gpu_recovery_action"), []) for action in ("None", "N/A", "Unknown Error")),
+    *(
+        (gpu_ecc, values_failed(word, "total", "sm_clock", "gpu_temp"), [f'GPU 0: nvidia-smi reports "{word}"'])
+        for word in ("GPU requires reset", "GPU is lost", "Unknown Error", "ERR!")
+    ),
+    (
+        gpu_ecc,
+        values_failed("GPU requires reset", "gpu_temp", "remapped_row_pending"),
+        ['GPU 0: nvidia-smi reports "GPU requires reset"'],
+    ),
+    # Sound GPUs of some models have these for what they lack.
+    (gpu_ecc, values_failed("Unknown Error", "sm_clock", "gpu_util", "fan_speed", "gpu_temp"), []),
+    (gpu_ecc, values_failed("ERR!", "instant_power_draw", "fan_speed", "total"), []),
+    (gpu_ecc, values_failed("N/A", "total", "sm_clock", "gpu_temp", "gpu_util"), []),
     (gpu_ecc, run(SMI, capture()[:3000]), []),
     (
         gpu_ecc,
@@ -381,7 +419,22 @@ def test_an_error_of_a_program_is_only_worth_a_look() -> None:
     ("line", "expected"),
     [
         (NVRM.format(137), [("watch", True)]),
-        *((NVRM.format(number), [("watch", True)]) for number in (66, 67, 92, 93, 121, 141, 157, 160, 161)),
+        *(
+            (NVRM.format(number), [("watch", True)])
+            for number in (
+                *(8, 11, 14, 25, 32, 37, 38, 39, 40, 41, 44, 60, 66, 67, *range(68, 73), 75, 76, 77, 80),
+                *(*range(82, 87), 88, 89, 92, 93, *range(96, 109), 121, *range(126, 136), 139, 141, 157, 160, 161),
+            )
+        ),
+        *(
+            (NVRM.format(number), [("breaks", False)])
+            for number in (46, 48, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 146, 149, 150, 155, 156, 158)
+        ),
+        # The memory's, so a reset is due some time.
+        (NVRM.format(94), [("watch", False)]),
+        *((NVLINK.format(number, "Nonfatal"), [("watch", False)]) for number in (144, 145, 147, 148)),
+        *((NVLINK.format(number, "Nonfatal"), [("breaks", False)]) for number in (146, 149, 150)),
+        *((NVLINK.format(number, "Fatal"), [("breaks", False)]) for number in range(144, 151)),
         (RECOVERY.format("0x0 (None)", "0x1 (GPU Reset Required)"), [("breaks", False)]),
         (RECOVERY.format("0x1 (GPU Reset Required)", "0x0 (None)"), []),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 30\n", [("watch", False)]),
@@ -451,6 +504,43 @@ def test_slots_in_the_hosts_file_say_how_many_gpus_are_meant() -> None:
         seen(f"gpu{n}", n, one, gpu_count.CHECK.reads, slots=1 if n == 2 else None) for n, one in enumerate(machines, 1)
     )
     assert list(gpu_count.CHECK.judge(Examined(spec=spec_from({"name": "lab"}), hosts=hosts))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "change"),
+    [
+        (gpu_peermem, {"links": {PEERMEM: None}}),
+        (gpu_numa, run(TOPO, FAR.format("SYS", "SYS", "SYS", "SYS"))),
+    ],
+)
+def test_where_adapters_are_does_not_matter_without_rdma(module: Any, change: dict[str, Any]) -> None:
+    host = HOSTS[0].but(**change)
+    assert len(judged(module.CHECK, host)) == 1
+    assert list(judged(module.CHECK, host, spec={"rdma": "off"})) == []
+
+
+@pytest.mark.parametrize(
+    ("flavour", "severity"),
+    [("cuda-pytorch", "breaks"), ("ssh-layer", "slows"), ("cpu", None), ("pytorch", None), ("auto", None)],
+)
+def test_a_host_without_gpus_among_others(flavour: str, severity: str | None) -> None:
+    def sights(*machines: Machine, slots: int | None = None, **spec: Any) -> list[tuple[Any, ...]]:
+        hosts = [seen(f"gpu{n}", n, one, gpu_count.CHECK.reads) for n, one in enumerate(machines, 1)]
+        hosts[0] = seen("gpu1", 1, machines[0], gpu_count.CHECK.reads, slots=slots)
+        settings = spec_from(
+            {"name": "lab", "image": {"flavour": flavour, "base": "b" if flavour == "ssh-layer" else None}, **spec}
+        )
+        examined = Examined(spec=settings, hosts=tuple(hosts), head="gpu1")
+        return [(one.hosts, one.severity, one.seen) for one in gpu_count.CHECK.judge(examined)]
+
+    expected = [(("gpu1",), severity, "no GPU, usual 2 × NVIDIA H200")] if severity else []
+    assert sights(machine(1), HOSTS[1], HOSTS[2]) == sights(machine(1), HOSTS[1]) == expected
+    assert sights(machine(1), HOSTS[1], HOSTS[2], slots=4) == []
+    assert sights(machine(1), HOSTS[1], HOSTS[2], head_runs_ranks=False) == []
+    # Most hosts have none, all have none, and one has an nvidia-smi that fails: gpu-lost names that.
+    assert sights(machine(1), machine(2), HOSTS[2]) == sights(machine(1), machine(2)) == []
+    fails = Ran(code=9, out=capture("failures", "no-driver.txt"))
+    assert sights(machine(1).but(runs={SMI: fails}), HOSTS[1], HOSTS[2]) == []
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CAPTURES.iterdir() if (path / "state.xml").exists()))

@@ -223,6 +223,14 @@ def test_a_host_with_fewer_active_ports_is_named() -> None:
     assert rows(judged(infiniband.CHECK, *hosts)) == [("gpu2", "1 active ports, usual 2")]
 
 
+@pytest.mark.parametrize(("rdma", "count"), [("auto", 1), ("off", 0)])
+@pytest.mark.parametrize("state", ["1: DOWN\n", "4: ACTIVE\n"])
+def test_ports_do_not_matter_without_rdma(rdma: str, count: int, state: str) -> None:
+    port = "/sys/class/infiniband/mlx5_0/ports/1"
+    ports = {f"{port}/state": state, f"{port}/link_layer": "Ethernet\n", f"{port}/gid_attrs/types/0": "IB/RoCE v1\n"}
+    assert len(judged(infiniband.CHECK, HEAD.but(files=ports), spec={"rdma": rdma})) == count
+
+
 def test_a_host_without_its_adapters_is_named() -> None:
     """After a kernel's update, the module of the adapters may not load: /sys/class/infiniband is then empty."""
     both = {f"/sys/class/infiniband/mlx5_{n}/ports/1/state": "4: ACTIVE\n" for n in (0, 1)}

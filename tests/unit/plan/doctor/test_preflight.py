@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,26 @@ def test_a_slow_nvidia_smi_that_lists_the_gpus_to_the_doctor_loses_none() -> Non
         slow = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
         (lost,) = (one for one in judge(slow, CHECKS).findings if one.id == "gpu-lost")
         assert lost.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("flavour", "severity"), [("cpu", "watch"), ("pytorch", "watch"), ("cuda-mxnet", "breaks"), ("auto", "breaks")]
+)
+def test_an_image_that_uses_no_gpu_needs_no_driver(flavour: str, severity: str) -> None:
+    """Images of VMs without GPUs may have the driver's programs."""
+    bare = [facts(number, gpu_fault="NVIDIA-SMI has failed because it couldn't communicate") for number in (1, 2)]
+    assert findings(bare, image={"flavour": flavour})["gpu-lost"].severity == severity
+
+
+def test_a_gpu_that_failed_has_one_finding() -> None:
+    one = facts(1, gpus=gpus(1), driver="580.159.04", gpu_engine=GPU_ENGINE, gpu_fault="GPU 0: GPU requires reset")
+    assert findings([one])["gpu-lost"].severity == "breaks"
+    whole = (CAPTURES / "h200x1-580" / "state.xml").read_text()
+    state, failed = examined([one]), re.sub("<(total|gpu_temp)>[^<]*<", r"<\1>GPU requires reset<", whole)
+    for xml, check in ((whole, "gpu-lost"), (failed, "gpu-ecc")):
+        listed = replace(state, hosts=(replace(state.hosts[0], commands={STATE: Ran(code=0, out=xml)}),))
+        names = {one.id for one in judge(listed, CHECKS).findings} & {"gpu-lost", "gpu-ecc"}
+        assert names == {check}
 
 
 @pytest.mark.parametrize("deployed", ["", CUDA])

@@ -226,3 +226,19 @@ def test_a_size_that_nvidia_smi_does_not_know_is_none(size: str) -> None:
     row = f"NVIDIA GB10, {size}, GPU-5c3b, 0, [N/A], 580.65.06, [N/A]"
     (gpu,) = GpuList([row]).devices()
     assert (gpu.memory_mib, gpu.pci, gpu.mig) == (0, "", None)
+
+
+@pytest.mark.parametrize(
+    ("size", "more", "fault"),
+    [
+        ("[GPU requires reset]", "", "GPU 3: GPU requires reset"),
+        ("[Unknown Error]", "", "GPU 3: Unknown Error"),
+        ("[N/A]", "", ""),
+        ("143771", "", ""),
+        ("[GPU is lost]", "WARNING: infoROM is corrupted at gpu 0000:17:00.0", "GPU 3: GPU is lost"),
+        ("[GPU is lost]", "Failed to initialize NVML: x", "Failed to initialize NVML: x"),
+    ],
+)
+def test_a_gpu_that_failed_is_a_fault(size: str, more: str, fault: str) -> None:
+    row = f"NVIDIA H200, {size}, GPU-5c3b, 3, 00000000:17:00.0, 580.65.06, Disabled, 9.0"
+    assert GpuList([more, row] if more else [row]).fault() == fault

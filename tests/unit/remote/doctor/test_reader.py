@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -268,6 +269,21 @@ def test_a_late_program_ends_at_its_own_limit(monkeypatch: pytest.MonkeyPatch) -
     ran = seen(late).commands[late]
     assert ran is not None
     assert (ran.code, ran.out) == (None, "begun\n")
+
+
+def test_a_program_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No signal ends a program that waits in a driver, as an nvidia-smi that hangs."""
+    groups: list[int] = []
+    monkeypatch.setattr(reader, "kill", groups.append)
+    try:
+        reading = reader.Reading({"reads": [], "look": None})
+        begun = time.monotonic()
+        assert reading.run(["sh", "-c", "echo begun; exec sleep 30"], None, 0.5, reader.OUTPUT) == [None, "begun\n", ""]
+        assert time.monotonic() - begun < 15
+    finally:
+        for group in groups:
+            os.killpg(group, signal.SIGKILL)
+            os.waitpid(group, 0)
 
 
 def test_the_mark_is_new_each_time_and_no_argument() -> None:

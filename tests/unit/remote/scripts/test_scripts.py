@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -74,6 +75,43 @@ def test_observe_ends_where_tools_are_missing(tmp_path: Path, bare: Path, shell:
     assert done.stdout.endswith(b"@@ end\n")
     facts = parse(host(1), done.stdout.decode())
     assert (facts.engine, facts.compose, facts.interfaces, facts.gpus) == ("", None, (), ())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nvidia_smi_is_noticed_at_once(bare: Path, shell: str) -> None:
+    stub(bare, "nvidia-smi", 'echo "$*"; echo complaint >&2; exit 9')
+    begun = time.monotonic()
+    done = run(script("smi", "-q", "a  b"), env={"PATH": str(bare)}, shell=shell)
+    assert (done.stdout, done.stderr) == (b"-q a  b\ncomplaint\n", b"")
+    # Its timer ends after 23 s.
+    assert time.monotonic() - begun < 15
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("body", ["exec sleep 50", "trap '' TERM; while :; do sleep 1; done"])
+def test_nvidia_smi_that_is_late_is_ended(bare: Path, shell: str, body: str) -> None:
+    stub(bare, "nvidia-smi", body)
+    argv = [word.replace("-k 2 20 ", "-k 0.2 0.2 ") for word in script("smi")]
+    done = run(argv, env={"PATH": str(bare)}, shell=shell)
+    assert (done.stdout, done.stderr) == (b"nvidia-smi did not answer within 20 s\n", b"")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("name", ["smi", "tune_facts"])
+def test_nvidia_smi_that_cannot_be_ended_is_left(tmp_path: Path, bare: Path, shell: str, name: str) -> None:
+    stub(bare, "nvidia-smi", f"echo $$ >>{tmp_path}/hanging; exec sleep 50")
+    argv = [word.replace("  sleep 23 &", "  sleep 0.3 &") for word in script(name, "192.0.2.1")]
+    try:
+        begun = time.monotonic()
+        done = run(argv, env={"PATH": f"{bare}:/usr/bin:/bin"}, shell=shell)
+        assert time.monotonic() - begun < 15
+        lines = done.stdout.decode().splitlines()
+        assert lines[-1] == {"smi": "nvidia-smi did not answer within 20 s", "tune_facts": "end"}[name]
+        assert not any(line.startswith("topo") for line in lines)
+    finally:
+        for pid in (tmp_path / "hanging").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def test_observe_ends_on_a_path_with_nothing(tmp_path: Path) -> None:
