@@ -736,3 +736,16 @@ def test_a_pull_without_a_host_is_a_failure_that_names_it(flows: Flows, capsys: 
     assert "left out gpu1:output/b\\n: it is a pipe" in err
     assert "run r is still running" in err
     assert "not everything came from gpu2" in err
+
+
+def test_a_pull_without_a_file_is_a_failure_that_names_it(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    came = Pulled(host="gpu1", unchanged=2, failed={"output/a": "Input/output error", "work/b": "Input/output error"})
+    flows.answers["pull"] = PullResult(run="r", folder="home", hosts=(came,))
+    assert main(["pull"], environ={}) == 4
+    out, err = capsys.readouterr()
+    assert "No file of run r came; 2 were there." in out
+    assert "error: gpu1:output/a, gpu1:work/b did not come: Input/output error\n  → mend that, then run" in err
+    # What kit never brings is no failure.
+    left_out = Pulled(host="gpu1", unchanged=2, skipped={"output/a": "it is a pipe"})
+    flows.answers["pull"] = PullResult(run="r", folder="home", hosts=(left_out,))
+    assert main(["pull"], environ={}) == 0
