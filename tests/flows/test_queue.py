@@ -173,6 +173,23 @@ def test_the_beginning_of_several_ids_is_named_as_such(line: Line) -> None:
     line.open()
 
 
+def test_the_beginning_of_an_ended_run_and_one_in_line_changes_nothing(line: Line) -> None:
+    line.holder()
+    (second,) = line.join("true", np=1)
+    line.listing()
+    context, word = line.cluster.context(), second[:-1]
+    ended = line.cluster.head.runs / f"{word}{'0' if second[-1] != '0' else '1'}"
+    ended.mkdir()
+    (ended / "record.json").write_text(json.dumps({"id": ended.name, "by": "anna@x", "places": []}))
+    (ended / "end.json").write_text('{"exit_code": 0}')
+    for act in (partial(stop, grace_s=None), wait):
+        with pytest.raises(InputError, match=f"'{word}' is the beginning of 2 runs: .*{second}"):
+            act(context, word)
+    assert [run.id for run in look(context).runs] == [second]
+    assert stop(context, second, grace_s=None).id == second
+    line.open()
+
+
 def test_a_run_in_line_has_nothing_to_pull_or_to_remove(line: Line, tmp_path: Path) -> None:
     line.holder()
     (second,) = line.join()
