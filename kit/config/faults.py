@@ -12,8 +12,9 @@ from kit.config.fields import keys_of, settings
 from kit.config.kinds import FieldError, Items, Variables
 from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
-from kit.config.words import listed, near, plain, shown, spaced, without_logins
+from kit.config.words import listed, near, plain, shown, spaced
 from kit.errors import InputError
+from kit.model.logins import without_logins
 
 _LONGEST = 300
 _VMS = "list the VMs in the file hosts beside kit.yaml, one on each line: 10.0.0.11"

@@ -14,6 +14,7 @@ from kit.config.problems import limited
 from kit.config.text import text_of
 from kit.config.words import shown
 from kit.errors import InputError, InputErrors
+from kit.model.logins import has_login
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _OTHER_FILE = re.compile(r"(-r|-c|--requirement|--constraint)([\s=]|$|(?<=-[rc])\S)")
@@ -25,6 +26,12 @@ _ONLY_THIS_FILE = "the build has only this file: write the lines of the other fi
 _NO_FOLDER = "the build has no folder of this machine: write a package's name, or NAME @ https://… of its archive"
 _NO_LINKS = "the build has no folder of this machine: put the wheels into the folder that image.wheels names"
 _NO_PLACE = "the build has no folder of this machine: write NAME==VERSION, as pip list --format=freeze prints it"
+# For image.pip, too. They do not show the line, because what is not where a login belongs may be a part of one.
+HAS_LOGIN = "there is a login in it, which the image, its history or the output of the build would show"
+NO_LOGIN = (
+    "remove it, and put the wheels into the folder that image.wheels names; flavour: ssh-layer takes none, so install "
+    "the packages in its base"
+)
 
 
 def read_requirements(path: Path) -> bytes:
@@ -47,7 +54,7 @@ def read_requirements(path: Path) -> bytes:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each requirement or option without comments, and its line. A backslash continues a line."""
+    """Yield each requirement or option with its comment, and its line. A backslash continues a line."""
     first = 0
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -56,14 +63,18 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         if line.endswith("\\") and not line.lstrip().startswith("#"):
             parts.append(line[:-1])
             continue
-        yield first, _COMMENT.sub("", "".join([*parts, line])).strip()
+        yield first, "".join([*parts, line])
         parts = []
     if parts:
-        yield first, _COMMENT.sub("", "".join(parts)).strip()
+        yield first, "".join(parts)
 
 
-def _faults(line: str) -> Iterator[tuple[str, str]]:
-    if _OTHER_FILE.match(line):
+def _faults(text: str) -> Iterator[tuple[str, str]]:
+    line = _COMMENT.sub("", text).strip()
+    if has_login(text):
+        # Also in a comment: the image of an ssh-layer has the whole file.
+        yield HAS_LOGIN, NO_LOGIN
+    elif _OTHER_FILE.match(line):
         yield f"{shown(line)} names another file", _ONLY_THIS_FILE
     elif _EDITABLE.match(line) or _LOCAL.match(line):
         yield f"{shown(line)} names a folder or file of this machine", _NO_FOLDER

@@ -9,9 +9,11 @@ import ipaddress
 import re
 
 from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError
-from kit.config.words import listed, near
+from kit.config.requirements import HAS_LOGIN, NO_LOGIN
+from kit.config.words import listed, near, shown
 from kit.model import names, quantity
 from kit.model.host import LOGIN_NAME
+from kit.model.logins import has_login
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
 
@@ -72,7 +74,9 @@ def packages(value: tuple[str, ...]) -> tuple[str, ...]:
 def pip(value: tuple[str, ...]) -> tuple[str, ...]:
     for requirement in value:
         if not requirement.strip() or requirement.lstrip().startswith("-") or not requirement.isprintable():
-            raise FieldError(f"{requirement!r} is not a Python requirement")
+            raise FieldError(f"{shown(requirement)} is not a Python requirement")
+    if logins := {place: text for place, text in enumerate(value) if has_login(text)}:
+        raise WrongItemsError({place: (text, FieldError(HAS_LOGIN, write=NO_LOGIN)) for place, text in logins.items()})
     return value
 
 

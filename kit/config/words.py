@@ -5,21 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from kit.model.logins import without_logins
+
 _LONGEST = 60
-# A login is in a URL, or before the @ of an address without a scheme. A password may contain a slash by mistake: what
-# follows the colon is then no port. The pattern leaves out the digest of an image, the host of git+HOST:PATH@BRANCH,
-# and the words of a hint. Each part has a limit, because a value may be as long as the file.
-_LOGIN = re.compile(
-    r"(?<=://)(?!USER:PASSWORD@)(?:[^\s/]{0,2000}|[^\s/:@]{0,200}:(?![0-9]{1,5}(?:/|$))\S{0,2000})@"
-    r"|(?<![^\s'\"\[{(,=])(?!git\+)[^\s/:@'\"]{1,200}:[^\s/@'\"]{1,2000}@(?!sha256:)"
-)
 # A colon of a URL, as in http://, is no mistake, nor is that of a volume in a list.
 _UNSPACED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*):((?!//)[^\s:].*)")
-
-
-def without_logins(text: str) -> str:
-    """Return the text with … in place of users and passwords of URLs. `git@host:path` has no password, and stays."""
-    return _LOGIN.sub("…@", text)
 
 
 def shown(text: str) -> str:

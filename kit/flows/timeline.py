@@ -21,6 +21,7 @@ from kit.model.run import RunRecord
 from kit.model.timeline import Clock, TimelineResult, Trace
 from kit.plan.run.numbering import hosts_with_ranks
 from kit.plan.timeline import clocks, joined, merge, refuse, trace
+from kit.remote.machine import whole
 from kit.remote.ssh import fanout, open_files
 from kit.remote.timeline.talk import Talk
 
@@ -247,18 +248,20 @@ def _written(
 def _save(content: Iterable[bytes], here: Path, name: str, *, replace: bool) -> Path:
     """Write a file and return its path. Unless it may replace one, its name gets the first number that is free.
 
-    Ctrl-C and a full disk leave no half of a new file.
+    Ctrl-C and a full disk leave no half of a file, and the earlier file that it would replace.
     """
     path, number = here / name, 1
     while True:
         try:
-            with path.open("wb" if replace else "xb") as file:
+            if replace:
+                whole.replace_file(path, content)
+                return path
+            with path.open("xb") as file:
                 try:
                     file.writelines(content)
                     file.flush()
                 except BaseException:
-                    if not replace:
-                        path.unlink(missing_ok=True)
+                    path.unlink(missing_ok=True)
                     raise
         except FileExistsError:
             number += 1

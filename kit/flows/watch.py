@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from kit.flows.run.listing import unknown_run
 from kit.model.run import RunRecord
 from kit.model.values import replace
 from kit.model.watch import Seen
+from kit.plan.run.numbering import was_reset
 from kit.remote.run.door import Door
 from kit.remote.watch.lastlines import LAST, LastLines
 from kit.remote.watch.watchers import Watchers, answered, given_up
@@ -73,9 +75,10 @@ def watching(
     with ExitStack() as stack:
         record, lines = None, None
         if run is not None:
-            door, record = _attached(context, run)
+            door, record, fields = _attached(context, run)
             wanted = record.id
-            lines = stack.enter_context(LastLines(door, lambda: _attached(context, wanted)[0]))
+            lines = LastLines(door, lambda: _attached(context, wanted)[0], renumbered=was_reset(record, fields))
+            stack.enter_context(lines)
         inventory = context.inventory
         if hosts:
             inventory = select_hosts(inventory, hosts)
@@ -87,8 +90,8 @@ def watching(
         yield Watching(cluster=context.spec.name, watchers=watchers, run=record, lines=lines)
 
 
-def _attached(context: Context, run: str) -> tuple[Door, RunRecord]:
-    """Return a door through which the last part of the run's log comes, and the run."""
+def _attached(context: Context, run: str) -> tuple[Door, RunRecord, Mapping[str, Any]]:
+    """Return a door through which the last part of the run's log comes, the run, and the fields of its record."""
     door = open_door(context)
     try:
         answer = door.ask({"op": "attach", "id": run, "offset": 0, "last": LAST, "follow": True})
@@ -96,7 +99,8 @@ def _attached(context: Context, run: str) -> tuple[Door, RunRecord]:
             raise NotReadyError(f"run {run} waits in line, so it has no ranks yet", hint="see why it waits: kit queue")
         if answer.get("attached") is None:
             raise unknown_run(context, run)
-        return door, run_of(door.host, answer["attached"], answer.get("ending"), live=bool(answer.get("alive")))
+        fields = answer["attached"]
+        return door, run_of(door.host, fields, answer.get("ending"), live=bool(answer.get("alive"))), fields
     except BaseException:
         door.close()
         raise

@@ -82,7 +82,10 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
 
 class HostInterval(Struct, frozen=True, kw_only=True):
-    """One host in one interval of `seconds`. `steal` and `iowait` are shares of all its cores' time."""
+    """One host in one interval of `seconds`. `steal` and `iowait` are shares of all its cores' time.
+
+    `part` is the same in intervals without a break of a connection between them (kit.plan.blame.together).
+    """
 
     seconds: float
     cores: int
@@ -93,18 +96,21 @@ class HostInterval(Struct, frozen=True, kw_only=True):
     others: tuple[Other, ...] = ()
     peers: tuple[Peer, ...] = ()
     gpus: tuple[Gpu, ...] | None = None
+    part: int = 0
 
 
 class Watched(Struct, frozen=True, kw_only=True):
     """What kit saw of a run. `hosts` has the intervals of each host, all of them about the same time.
 
-    `addresses` are the hosts' addresses in the cluster's network, and `gpus` the numbers of each rank's GPUs.
+    `addresses` are the hosts' addresses in the cluster's network, and `gpus` the numbers of each rank's GPUs. `np` is
+    how many ranks the run has, also on hosts that kit could not watch; 0 if nobody knows.
     """
 
     run: str
     hosts: dict[str, tuple[HostInterval, ...]]
     addresses: dict[str, str]
     gpus: dict[int, tuple[int, ...]]
+    np: int = 0
 
 
 class Gain(Struct, frozen=True, kw_only=True):

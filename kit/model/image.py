@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -31,4 +32,11 @@ class Wheel(Struct, frozen=True, kw_only=True):
     """A Python wheel for a build. `digest` is the SHA-256 of its content, in hex."""
 
     name: str
+    digest: str
+
+
+class HashedFile(Struct, frozen=True, kw_only=True):
+    """A file of this machine for a build. `digest` is the SHA-256 that its content must have, in hex."""
+
+    path: Path
     digest: str

@@ -163,9 +163,15 @@ class Suspects(Struct, frozen=True, kw_only=True):
 
 
 class SuspectReading(Reading, frozen=True, kw_only=True):
-    """A reading for kit blame."""
+    """A reading for kit blame.
+
+    kit sets `heard`, the moment at which it read it, by its own clock that only rises, and `stream`, which counts the
+    programs that it started on the host: it starts another one after each break of the connection.
+    """
 
     suspects: Suspects = Suspects()
+    heard: float = 0.0
+    stream: int = 0
 
 
 class Seen(Struct, frozen=True, kw_only=True):

@@ -199,6 +199,12 @@ def context_path(name: str) -> str:
     return f"{LOCKED_WHEELS if is_locked(name) else EXTRA_WHEELS}/{name}"
 
 
+def listed_wheels(content: ImageContent) -> tuple[Wheel, ...]:
+    """Return the wheels of the folder whose content is part of the image's tag."""
+    lines = [line.partition("  ") for line in content.files.get(WHEELS_LIST, b"").decode().split("\n") if line]
+    return tuple(Wheel(name=name, digest=digest) for digest, _, name in lines)
+
+
 def recipe_bases() -> tuple[str, ...]:
     """Return the bases of all flavors, each once."""
     return tuple(sorted({recipe.base for recipe in _RECIPES.values()}))

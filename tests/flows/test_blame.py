@@ -58,6 +58,7 @@ def _readings(row: Sequence[HostInterval]) -> Iterable[watch.SuspectReading]:
         ]
         yield watch.SuspectReading(
             at=at,
+            heard=at,
             seconds=one.seconds or None,
             cores=one.cores,
             cpu=100 * (one.busy + one.steal),
@@ -83,6 +84,9 @@ class Watching:
         self._later = later
         self.waits: list[float] = []
         self.wanted: dict[str, Any] = {}
+        # By host: the seconds since its last reading, and why there is no newer one.
+        self.ages: dict[str, float] = {}
+        self.errors: dict[str, StepError] = {}
 
     def __call__(self, hosts: Sequence[Any], _connect: object, **wanted: Any) -> Watching:
         self.wanted = {"hosts": [host.name for host in hosts], **wanted}
@@ -94,6 +98,10 @@ class Watching:
     def __exit__(self, *_: object) -> None:
         return
 
+    def of(self, history: Mapping[str, Sequence[watch.SuspectReading]]) -> None:
+        """Have these readings in place of those that a simulation showed."""
+        self._history = history
+
     def wait(self, done: Callable[[Sequence[watch.Seen]], bool], within_s: float) -> bool:
         self.waits.append(within_s)
         if len(self.waits) > 2 and self._later:
@@ -101,7 +109,11 @@ class Watching:
         return done(self.now())
 
     def now(self) -> tuple[watch.Seen, ...]:
-        there = [watch.Seen(host=host, number=len(rows)) for host, rows in self._history.items()]
+        there = [
+            watch.Seen(host=host, number=len(rows), reading=rows[-1], age=self.ages.get(host, 0.0))
+            for host, rows in self._history.items()
+        ]
+        there = [replace(one, error=self.errors.get(one.host)) for one in there]
         return (*there, *(watch.Seen(host=host, error=error) for host, error in self._failed.items()))
 
     def history(self) -> Mapping[str, Sequence[watch.Reading]]:
@@ -291,6 +303,117 @@ def test_a_host_that_cannot_be_watched_hides_no_other(
     watching(replace(history, hosts={}), failed={"gpu3": gone})
     with pytest.raises(StepError, match="its readings ended"):
         blame(fleet.context(reporter), None, for_s=10)
+
+
+def broken(rows: Sequence[watch.SuspectReading], first: int, last: int) -> list[watch.SuspectReading]:
+    """Return what kit has of a host whose connection breaks at one reading, and that prints again from another on."""
+    again = [replace(one, stream=1) for one in rows[last:]]
+    return [*rows[:first], replace(again[0], seconds=0.5), *again[1:]]
+
+
+@pytest.mark.parametrize("host", ["gpu2", "gpu3"])
+def test_a_broken_connection_clears_nobody(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], host: str
+) -> None:
+    """The counters of Horovod go on meanwhile, and the other hosts read on."""
+    whole = seen(BURNED, looks=24)
+    watching(whole)
+    healthy = blame(fleet.context(reporter), None, for_s=10)
+    made = watching(whole)
+    rows = readings(whole)
+    # A host's time of day says nothing: it may be set meanwhile.
+    rows["gpu1"] = [*rows["gpu1"][:5], *(replace(one, at=one.at + 3600) for one in rows["gpu1"][5:])]
+    made.of({**rows, host: broken(rows[host], 6, 11)})
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.culprit is not None
+    assert result.culprit.host == "gpu2"
+    assert result.seconds == pytest.approx(13, abs=0.6)
+    assert result.step == pytest.approx(healthy.step, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "stopped",
+    [
+        (7.0, StepError("its readings ended"), "gpu3 stopped answering 7 s before the end: its readings ended. kit"),
+        (8.0, None, "gpu3 stopped answering 8 s before the end. kit judged only the time in which all hosts answered"),
+        (2.0, None, ""),
+    ],
+    ids=["broken", "silent", "just now"],
+)
+def test_a_host_that_stops_answering_is_named(
+    fleet: Fleet,
+    reporter: Remembering,
+    watching: Callable[..., Watching],
+    stopped: tuple[float, StepError | None, str],
+) -> None:
+    age, error, note = stopped
+    whole = seen(BURNED, looks=20)
+    made = watching(whole)
+    rows = readings(whole)
+    made.of({**rows, "gpu3": rows["gpu3"][:12]})
+    made.ages["gpu3"] = age
+    if error:
+        made.errors["gpu3"] = error
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.culprit is not None
+    assert result.culprit.host == "gpu2"
+    assert result.seconds == pytest.approx(11, abs=0.5)
+    assert bool(result.notes) == bool(note)
+    assert note in text.text(result, width=400)
+
+
+def test_the_end_of_a_run_is_seen_without_a_host_that_stopped_answering(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    whole = seen(BURNED)
+    made = watching(whole)
+    rows = readings(whole)
+    none = watch.Suspects()
+    gone = {host: [*row, replace(row[-1], suspects=none, ranks=())] for host, row in rows.items()}
+    made.of({**gone, "gpu3": rows["gpu3"][:9]})
+    made.errors["gpu3"] = StepError("its readings ended")
+    result = blame(fleet.context(reporter), None)
+    assert len(made.waits) == 2
+    assert [note.split(maxsplit=2)[:2] for note in result.notes] == [["the", "run"], ["gpu3", "stopped"]]
+
+
+def test_hosts_that_were_never_watched_at_once_are_not_compared(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    whole = seen(BURNED)
+    made = watching(whole)
+    rows = readings(whole)
+    made.of({**rows, "gpu1": rows["gpu1"][:4], "gpu2": rows["gpu2"][6:]})
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert (result.verdict, result.culprit) == ("too-few-steps", None)
+    assert "a connection broke meanwhile" in result.why
+
+
+def test_one_rank_of_several_is_no_run_of_one_rank(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching]
+) -> None:
+    history = seen(BURNED)
+    alone = replace(history, hosts={"gpu1": history.hosts["gpu1"]})
+    gone = StepError("no SSH connection")
+    watching(alone, failed={"gpu2": gone, "gpu3": gone})
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert result.verdict == "too-few-steps"
+    shown = text.text(result)
+    assert "No answer: kit sees one of the run's 3 ranks, and must compare at least two." in shown
+    assert "gpu2 was not watched: no SSH connection" in shown
+
+
+def test_a_run_of_one_rank_waits_for_nobody(
+    fleet: Fleet, reporter: Remembering, watching: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also an elastic run that has lost its other hosts."""
+    history = seen(BURNED)
+    watching(replace(history, hosts={"gpu1": history.hosts["gpu1"]}))
+    record, _ = vars(flow)["stored_run"](fleet.context(reporter), None)
+    places = [{"node": place.node, "out": place.node != "gpu1"} for place in record.places]
+    monkeypatch.setattr(flow, "stored_run", lambda *_: (record, {"places": places}))
+    result = blame(fleet.context(reporter), None, for_s=10)
+    assert (result.verdict, result.why) == ("nobody", "the run has one rank, which waits for nobody")
 
 
 def test_a_run_that_has_ended_is_refused_by_name(

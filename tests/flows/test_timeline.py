@@ -382,17 +382,23 @@ def test_a_file_that_cannot_be_written_after_all_is_named(
         record(context, tmp_path, file="/dev/full")
 
 
+@pytest.mark.parametrize("earlier", [None, "earlier"])
+@pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("why", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
-def test_no_half_of_a_file_stays(tmp_path: Path, why: BaseException) -> None:
+def test_no_half_of_a_file_stays_and_the_earlier_one_does(
+    tmp_path: Path, why: BaseException, *, replace: bool, earlier: str | None
+) -> None:
     """A large one takes seconds to write."""
+    if earlier:
+        (tmp_path / "timeline.json").write_text(earlier)
 
     def pieces() -> Iterator[bytes]:
         yield b'{"traceEvents":['
         raise why
 
     with pytest.raises((KeyboardInterrupt, InputError)):
-        vars(flow)["_save"](pieces(), tmp_path, "timeline.json", replace=False)
-    assert list(tmp_path.iterdir()) == []
+        vars(flow)["_save"](pieces(), tmp_path, "timeline.json", replace=replace)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ([earlier] if earlier else [])
 
 
 NAMES = [f"kit-timeline-{RUN}{end}.json" for end in ("", "-2", "-3")]

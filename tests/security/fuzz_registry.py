@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import requests
 from docker.utils.json_stream import json_stream
 
 from kit.errors import KitError
-from kit.model.image import ImageContent
+from kit.model.image import HashedFile, ImageContent
 from kit.model.plan import Pull
 from kit.remote.engine import registry
 from kit.remote.engine.client import Engine
@@ -135,7 +134,7 @@ def read(answer: bytes) -> None:
 
 def _readers(answer: bytes) -> tuple[Callable[[], object], ...]:
     engine, builder = Engine(_Api(answer), host="bad"), Engine(_Building(answer), host="bad")
-    files: dict[str, bytes | Path] = {}
+    files: dict[str, bytes | HashedFile] = {}
     return (
         lambda: registry.look_up(engine, NAME, None),
         lambda: engine.image(NAME),

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from kit.errors import AnswerError
+from kit.errors import AnswerError, StepError
 from kit.plan.timeline import merge, trace
 from kit.remote.ssh.transport import LiveTransport
 from kit.remote.timeline.talk import Talk
@@ -149,6 +149,15 @@ def test_a_host_reports_only_ranks_that_began_there() -> None:
         talk.states()
     with talking({"states": {"0": 2, "1": 2}}) as talk:
         assert talk.states() == {0: 2, 1: 2}
+
+
+def test_a_host_that_another_timeline_blocks_says_when_it_is_free_again() -> None:
+    busy = pytest.raises(StepError, match="another timeline of this run is being written")
+    with talking({"error": "another timeline of this run is being written"}) as talk, busy as caught:
+        talk.states()
+    assert caught.value.hint
+    assert "within 5 minutes" in caught.value.hint
+    assert timeline.PATIENCE_S == 5 * 60
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "quickstart"
 KIT = """#!/bin/bash
 shift 2
 echo "$* ${!KIT_*}" >>"$LOG"
+echo "${KIT_IMAGE_FLAVOUR:-none}" >>"$LOG.flavours"
 if [ "$1" = run ] && [ -p "$LOG.training" ]; then echo >"$LOG.training"; exec sleep 60; fi
 """
 
@@ -49,12 +50,29 @@ def test_your_settings_do_not_lead_it_to_your_vms(clone: Path, tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     assert log.read_text().splitlines() == [
-        "image build --yes KIT_PYTHON",
-        "lab up --yes --name quickstart --hosts 2 --slots 2 KIT_PYTHON",
-        "deploy KIT_PYTHON",
-        "run --np 4 --npernode 2 KIT_PYTHON",
-        "lab down --name quickstart KIT_PYTHON",
+        "image build --yes KIT_IMAGE_FLAVOUR KIT_PYTHON",
+        "lab up --yes --name quickstart --hosts 2 --slots 2 KIT_IMAGE_FLAVOUR KIT_PYTHON",
+        "deploy KIT_IMAGE_FLAVOUR KIT_PYTHON",
+        "run --np 4 --npernode 2 KIT_IMAGE_FLAVOUR KIT_PYTHON",
+        "lab down --name quickstart KIT_IMAGE_FLAVOUR KIT_PYTHON",
     ]
+
+
+@pytest.mark.parametrize(
+    ("yours", "flavour"),
+    [
+        ({}, "cpu"),
+        ({"KIT_IMAGE_FLAVOUR": ""}, "cpu"),
+        ({"KIT_IMAGE_FLAVOUR": "gpu"}, "gpu"),
+        ({"KIT_IMAGE_FRAMEWORKS": "pytorch"}, "none"),
+    ],
+)
+def test_the_image_is_for_hosts_without_gpus_unless_you_name_another(
+    clone: Path, tmp_path: Path, yours: Mapping[str, str], flavour: str
+) -> None:
+    log = tmp_path / "log"
+    subprocess.run([clone / "scripts/quickstart"], env={**environment(log), **yours}, capture_output=True, check=True)
+    assert set(Path(f"{log}.flavours").read_text().split()) == {flavour}
 
 
 def test_the_lab_goes_when_the_terminal_is_closed(clone: Path, tmp_path: Path) -> None:
@@ -76,4 +94,4 @@ def test_the_lab_goes_when_the_terminal_is_closed(clone: Path, tmp_path: Path) -
     # As the shell does that ran it.
     os.killpg(script.pid, signal.SIGHUP)
     script.wait(timeout=60)
-    assert log.read_text().splitlines()[-1].strip() == "lab down --name quickstart"
+    assert log.read_text().splitlines()[-1].strip() == "lab down --name quickstart KIT_IMAGE_FLAVOUR"

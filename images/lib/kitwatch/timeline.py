@@ -9,7 +9,8 @@ Requests, and the answers:
   {"op": "send", "rank"}                        {"data": base64 of zlib} for each part, then {"sent": bytes}
   {"op": "end"}                                 nothing: this process removes the files, as it does at the stream's end
 
-An answer with "error" ends the conversation. The folder of the files belongs to the ranks' user: no link is followed.
+An answer with "error" ends the conversation, and so does a kit that asks nothing, or reads nothing, for PATIENCE_S: a
+connection can be cut without notice. The folder of the files belongs to the ranks' user: no link is followed.
 """
 
 import base64
@@ -17,6 +18,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import stat
 import sys
 import time
@@ -29,6 +31,8 @@ VERSION = 1
 PART = 1 << 20
 # A rank whose counters are gone has ended, and closed its file.
 ENDED = 5
+# kit asks twice a second while ranks write. Then it fetches the files of all hosts at once, and asks nothing more.
+PATIENCE_S = 300.0
 
 
 class TimelineError(Exception):
@@ -151,8 +155,34 @@ class Timeline:
 
 
 def say(**fields: Any) -> None:
-    sys.stdout.write(json.dumps(fields) + "\n")
-    sys.stdout.flush()
+    """Write a line to kit. Raises BrokenPipeError if kit is gone, or reads nothing for PATIENCE_S."""
+    line = json.dumps(fields).encode() + b"\n"
+    while line:
+        if not select.select([], [1], [], PATIENCE_S)[1]:
+            raise BrokenPipeError
+        # A pipe that takes some bytes may not take all of them now.
+        with contextlib.suppress(BlockingIOError):
+            line = line[os.write(1, line) :]
+
+
+def requests() -> Iterator[bytes]:
+    """Yield what kit asks until the end of the input. Raises TimelineError if nothing comes for PATIENCE_S."""
+    rest = b""
+    while True:
+        *lines, rest = rest.split(b"\n")
+        yield from lines
+        if not select.select([0], [], [], PATIENCE_S)[0]:
+            raise TimelineError("kit asked nothing for %g s" % PATIENCE_S)
+        data = os.read(0, 1 << 16)
+        if not data:
+            return
+        rest += data
+
+
+def last_word(why: str) -> None:
+    """Write why this ends. Nobody may be there to read it."""
+    with contextlib.suppress(OSError):
+        say(error=why)
 
 
 def clock() -> int:
@@ -181,17 +211,18 @@ def main(argv: Sequence[str]) -> int:
         return 2
     timeline = Timeline(argv[0])
     try:
+        os.set_blocking(1, False)
         say(**timeline.hello())
-        for line in sys.stdin:
+        for line in requests():
             if not answer(timeline, json.loads(line)):
                 break
     except TimelineError as error:
-        say(error=str(error))
+        last_word(str(error))
     except BrokenPipeError:
         # kit is gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        pass
     except (OSError, ValueError, KeyError) as error:
-        say(error="%s: %s" % (type(error).__name__, error))
+        last_word("%s: %s" % (type(error).__name__, error))
     finally:
         timeline.end()
     return 0

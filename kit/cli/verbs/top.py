@@ -119,9 +119,9 @@ def _ascii(session: Session) -> bool:
 def _value(watched: Watching, seen: Sequence[Seen]) -> dict[str, Any]:
     """Return the figures for JSON: the readings as they came, and the run's last lines."""
     from kit.cli.screen import jsonout
-    from kit.plan.watch.rows import trouble
+    from kit.plan.watch.rows import certain, trouble
 
-    last = watched.last()
+    last = certain(watched.last(), seen, watched.run.id) if watched.run else {}
     hosts = []
     for one in seen:
         reading = jsonout.encode(one.reading)

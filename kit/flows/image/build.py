@@ -18,6 +18,7 @@ from kit.flows.context import Context
 from kit.flows.image.base import Consent, bring_bases, warn_of_new_base
 from kit.flows.image.content import content, wheel_files
 from kit.model.image import ImageContent
+from kit.model.logins import without_logins
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
 from kit.plan.flavour import OPEN
@@ -107,7 +108,7 @@ def build_with(
 
         image = engine.build(
             wanted,
-            beside={CA_PATH: certificates, **wheel_files(spec)},
+            beside={CA_PATH: certificates, **wheel_files(spec, wanted)},
             arguments=_proxies(reporter),
             on_step=report_steps(reporter, task),
             fresh=force,
@@ -169,7 +170,8 @@ def report_steps(reporter: Reporter, task: str) -> OnStep:
     """Return what a build calls with each step, to report it as progress of `task`."""
 
     def on_step(step: BuildStep) -> None:
-        text = f"step {step.number}/{step.total} {step.instruction}"
+        # kit.yaml may have no login. One in a form that its rules do not know must not be printed.
+        text = f"step {step.number}/{step.total} {without_logins(step.instruction)}"
         reporter.report(HostStep(host=task, text=text, fraction=step.number / step.total))
 
     return on_step

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kit.model.image import HashedFile
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
 from kit.plan.bases import LOCK, UNLOCKED, lock_text, read_lock
@@ -36,12 +37,18 @@ def content(spec: ClusterSpec) -> ImageContent:
     return image_content(_image(spec), _images(), requirements=_requirements(spec), wheels=_wheels(spec))
 
 
-def wheel_files(spec: ClusterSpec) -> dict[str, Path]:
-    """Return the wheels of `image.wheels` by their paths in the build context."""
-    from kit.plan.image import context_path  # noqa: PLC0415
+def wheel_files(spec: ClusterSpec, content: ImageContent) -> dict[str, HashedFile]:
+    """Return the wheels that the content lists, by their paths in the build context, with its digests.
+
+    They do not come from the folder again, whose wheels may have changed since the content was read.
+    """
+    from kit.plan.image import context_path, listed_wheels  # noqa: PLC0415
 
     folder = Path(spec.image.wheels or "")
-    return {context_path(wheel.name): folder / wheel.name for wheel in _wheels(spec)}
+    return {
+        context_path(wheel.name): HashedFile(path=folder / wheel.name, digest=wheel.digest)
+        for wheel in listed_wheels(content)
+    }
 
 
 def definite(spec: ClusterSpec) -> ClusterSpec:

@@ -95,7 +95,11 @@ def lab_up(spec: LabSpec, *, folder: Path, reporter: Reporter, consent: Consent 
                 # A second Ctrl-C, or a terminal that is gone, must not leave half of the lab.
                 with Interrupts():
                     reporter.report(Warned(text="Removing the unfinished lab."))
-                    _remove(engine, spec.name, folder)
+                    try:
+                        _remove(engine, spec.name, folder)
+                    except KitError as left:
+                        # The first failure is the one to report.
+                        reporter.report(_left_over(left, _down(spec.name)))
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(
                     "the lab was not finished", hint=f"Run it again: {up_command(spec.name, spec.shape)}"
@@ -215,6 +219,12 @@ def _down(name: str) -> str:
     return "kit lab down" if name == LabSpec().name else f"kit lab down --name {name}"
 
 
+def _left_over(error: KitError, down: str) -> Warned:
+    """Return the warning about an unfinished lab that could not be removed. `down` is the command that does."""
+    hint = error.hint if error.hint and down in error.hint else f"Remove it: {down}"
+    return Warned(text=f"The unfinished lab is still there: {error.message}", hint=hint)
+
+
 def _elsewhere(name: str) -> str:
     return f"mkdir {name} && cd {name} && {up_command(name)}"
 
@@ -250,7 +260,7 @@ def _check_files(name: str, folder: Path, *, begun: bool) -> None:
 
 def _remove(engine: LabEngine, name: str, folder: Path) -> LabRemoved:
     existing = engine.find(name)
-    engine.remove(existing)
+    engine.remove(existing, again=_down(name))
     files, kept = [], []
     another = False
     for path in _files(folder):

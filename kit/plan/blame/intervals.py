@@ -8,6 +8,7 @@ from itertools import pairwise
 from kit.model import blame, watch
 from kit.model.launch import Node
 from kit.model.run import Place
+from kit.plan.blame import together
 from kit.plan.blame.reasons import core_numbers
 from kit.plan.run.gpus import of_slots
 
@@ -17,19 +18,22 @@ def watched(
     places: Sequence[Place],
     readings: Mapping[str, Sequence[watch.SuspectReading]],
     slots: Mapping[str, int | None],
+    np: int = 0,
 ) -> blame.Watched:
-    """Return what the readings show of a run. Hosts without two readings are left out.
+    """Return what the readings show of a run. Hosts without two readings are left out. `np` is that of blame.Watched.
 
     `slots` has the slots of each host, None for as many as it has GPUs, for runs that do not say how many it had.
     """
     counts = {host: max((len(row.gpus or ()) for row in rows), default=0) for host, rows in readings.items()}
     ranks = {host: _ranks(rows) for host, rows in readings.items()}
-    hosts = {host: tuple(_intervals(run, rows)) for host, rows in readings.items() if len(rows) > 1}
+    parts = together.parts({host: rows for host, rows in readings.items() if len(rows) > 1})
+    hosts = {host: tuple(_intervals(run, [part[host] for part in parts])) for host in (parts[0] if parts else ())}
     return blame.Watched(
         run=run,
         hosts=hosts,
         addresses={place.node: place.address for place in places},
         gpus=gpus_of(places, counts, slots, ranks),
+        np=np,
     )
 
 
@@ -78,11 +82,15 @@ def _ranks(rows: Sequence[watch.SuspectReading]) -> tuple[int, ...]:
     return next((tuple(one.rank for one in row.suspects.ranks) for row in reversed(rows) if row.suspects.ranks), ())
 
 
-def _intervals(run: str, rows: Sequence[watch.SuspectReading]) -> Iterable[blame.HostInterval]:
+def _intervals(run: str, parts: Iterable[Sequence[watch.SuspectReading]]) -> Iterable[blame.HostInterval]:
+    for number, rows in enumerate(parts):
+        yield from _of_part(run, rows, number)
+
+
+def _of_part(run: str, rows: Sequence[watch.SuspectReading], part: int) -> Iterable[blame.HostInterval]:
     first = rows[0]
-    yield blame.HostInterval(
-        seconds=0.0, cores=first.cores, ranks=tuple(_shares(run, first, first, one) for one in first.suspects.ranks)
-    )
+    ranks = tuple(_shares(run, first, first, one) for one in first.suspects.ranks)
+    yield blame.HostInterval(seconds=0.0, cores=first.cores, ranks=ranks, part=part)
     for before, now in pairwise(rows):
         seconds = now.seconds or max(now.at - before.at, 1e-3)
         steal = _part(now.steal)
@@ -98,6 +106,7 @@ def _intervals(run: str, rows: Sequence[watch.SuspectReading]) -> Iterable[blame
             ),
             peers=now.suspects.peers,
             gpus=None if now.gpus is None else tuple(_gpu(gpu) for gpu in now.gpus),
+            part=part,
         )
 
 

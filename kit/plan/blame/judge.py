@@ -23,6 +23,8 @@ def judge(watched: Watched) -> BlameResult:
     whole = totals(watched)
     hosts = {r.rank: name for name, row in watched.hosts.items() for one in row for r in one.ranks}
     rows = _rows(watched, parts, hosts)
+    if hosts and len(hosts) < min(watched.np, 2):
+        return _result(watched, "too-few-steps", _unseen(watched.np), rows=rows)
     if len(hosts) < 2:
         return _result(watched, "nobody", _ALONE if hosts else _NO_RANK, rows=rows)
     if whole is None:
@@ -46,8 +48,12 @@ _UNSEEN = "the ranks do not count with kit's Horovod, so kit cannot see which on
 _ALONE = "the run has one rank, which waits for nobody"
 # Ranks in a sentence.
 _MOST_NAMED = 4
-_ONCE = "the run began, ended or was reset meanwhile, and kit saw the same ranks only once"
+_ONCE = "the run began, ended or was reset, or a connection broke meanwhile, and kit saw the same ranks only once"
 _NO_RANK = "no rank of the run was seen on its hosts"
+
+
+def _unseen(np: int) -> str:
+    return f"kit sees one of the run's {np} ranks, and must compare at least two"
 
 
 def _of_hosts(watched: Watched, rows: tuple[RankRow, ...]) -> BlameResult:

@@ -1,4 +1,4 @@
-"""Leaves out what a run did before and after the time in which its ranks were the same. Pure.
+"""Leaves out what a run did before and after the time in which its ranks were the same and kit saw all hosts. Pure.
 
 A run may begin, end, or be reset while kit watches it. A number may then be that of another rank on another host, and
 Horovod's counters begin again.
@@ -12,8 +12,9 @@ from itertools import groupby
 from kit.model.blame import HostInterval, Watched
 from kit.model.values import replace
 
-# Ranks, their hosts, and the moments at which their Horovod began: None for a rank that does not count.
-_World = frozenset[tuple[int, str, int | None]]
+# The part of the time between two breaks of a connection. Ranks, their hosts, and the moments at which their Horovod
+# began: None for a rank that does not count.
+_World = tuple[int, frozenset[tuple[int, str, int | None]]]
 
 
 def steady(watched: Watched) -> Watched:
@@ -29,7 +30,7 @@ def steady(watched: Watched) -> Watched:
 
     def weight(part: list[int]) -> tuple[float, float, int, int]:
         seconds = sum(one.seconds for number in part[1:] for one in rows[number])
-        world = worlds[part[0]]
+        _, world = worlds[part[0]]
         counting = sum(opened is not None for _, _, opened in world)
         return seconds * counting, seconds * len(world), len(world), part[0]
 
@@ -38,11 +39,12 @@ def steady(watched: Watched) -> Watched:
 
 
 def _world(watched: Watched, row: Sequence[HostInterval]) -> _World:
-    return frozenset(
+    ranks = frozenset(
         (rank.rank, host, rank.readiness.opened_us if rank.readiness else None)
         for host, one in zip(watched.hosts, row, strict=True)
         for rank in one.ranks
     )
+    return (row[0].part, ranks)
 
 
 def _cut(row: tuple[HostInterval, ...]) -> tuple[HostInterval, ...]:

@@ -14,6 +14,15 @@ def hosts_with_ranks(record: RunRecord, fields: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(place.node for place in record.places if place.ranks and place.node not in out))
 
 
+def was_reset(record: RunRecord, fields: Mapping[str, Any]) -> bool:
+    """Return whether a reset of an elastic run surely gave ranks other numbers. `fields` are those of record.json.
+
+    Hosts have left, or came later. A host that left and came back leaves no trace there.
+    """
+    changed = any(place.get("out") or place.get("env") for place in fields.get("places") or ())
+    return bool(fields.get("elastic")) and (changed or record.np < record.most_np)
+
+
 def by_rank(record: RunRecord, fields: Mapping[str, Any]) -> Sequence[Place]:
     """Return the places of a run in the order of its ranks. `fields` are those of record.json.
 

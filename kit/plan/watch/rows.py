@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
@@ -136,8 +136,9 @@ def tables(seen: Sequence[Seen], history: History, *, run: str = "", last: Mappi
     """Return the rows of these hosts. `run` keeps the ranks of one run, of which `last` has the last lines."""
     hosts = tuple(host_row(one, history) for one in seen)
     gpus = tuple(row for one in seen for row in _gpu_rows(one, history))
+    lines = certain(last or {}, seen, run)
     ranks = [
-        RankRow(host=one.host, reading=rank, last=(last or {}).get(rank.rank, ""))
+        RankRow(host=one.host, reading=rank, last=lines.get(rank.rank, ""))
         for one in seen
         if one.reading is not None and not trouble(one)
         for rank in one.reading.ranks
@@ -146,6 +147,21 @@ def tables(seen: Sequence[Seen], history: History, *, run: str = "", last: Mappi
     return Tables(
         hosts=hosts, gpus=gpus, ranks=tuple(sorted(ranks, key=lambda row: (row.reading.run, row.reading.rank)))
     )
+
+
+def certain(last: Mapping[int, str], seen: Sequence[Seen], run: str) -> Mapping[int, str]:
+    """Return the last lines of a run, without those of a number that ranks on several hosts have.
+
+    Ranks keep the number of their start. After resets of an elastic run, two may have started with the same one.
+    """
+    numbers = Counter(
+        rank.rank
+        for one in seen
+        if one.reading is not None and not trouble(one)
+        for rank in one.reading.ranks
+        if rank.run == run
+    )
+    return {rank: line for rank, line in last.items() if numbers[rank] < 2}
 
 
 def trouble(one: Seen) -> str:

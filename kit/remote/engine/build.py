@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import re
@@ -16,7 +17,9 @@ from typing import IO, Any
 from msgspec import Struct
 
 from kit.errors import ImageError
-from kit.model.image import ImageContent
+from kit.model.image import HashedFile, ImageContent
+from kit.model.logins import without_logins
+from kit.remote.engine import sdk
 from kit.remote.engine.events import MOST_TEXT, events, failure
 from kit.remote.engine.events import text as text_of
 from kit.remote.machine.scratch import FREE_IT, scratch_folder
@@ -47,7 +50,7 @@ _HINTS = (
         r"DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE",
         "a wheel differs from the one that kit locks: check the folder that image.wheels names",
     ),
-    (r"No space left on device", "the engine's disk is full: docker system df, then docker image prune"),
+    (r"No space left on device", sdk.disk_full()),
     (
         # pip retries a broken connection. If one try succeeds, it knows at least one version.
         r"Temporary failure (in name )?resol|Could not resolve|Network is unreachable|"
@@ -117,14 +120,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
         text = "\n".join((*self.lines, str(reason)))
         matches = ((re.search(pattern, text, re.IGNORECASE), hint) for pattern, hint in _HINTS)
         hint = next((match.expand(hint) for match, hint in matches if match), advice or _ANY_HINT)
-        return ImageError(f"the image cannot be built, {where}: {reason}{lines}", hint=hint, host=host)
+        if hint == sdk.disk_full():
+            hint = sdk.disk_full(host)
+        message = f"the image cannot be built, {where}: {reason}{lines}"
+        return ImageError(without_logins(message), hint=without_logins(hint), host=host)
 
 
 def build(
     api: Any,
     content: ImageContent,
     *,
-    beside: Mapping[str, bytes | Path],
+    beside: Mapping[str, bytes | HashedFile],
     arguments: Mapping[str, str],
     on_step: OnStep,
     fresh: bool,
@@ -203,7 +209,7 @@ def _short(instruction: str, width: int = 60) -> str:
     return instruction if len(instruction) <= width else instruction[: width - 1] + "…"
 
 
-def _packed(files: Mapping[str, bytes | Path], executables: frozenset[str]) -> IO[bytes]:
+def _packed(files: Mapping[str, bytes | HashedFile], executables: frozenset[str]) -> IO[bytes]:
     """Return the build context. Raises ImageError if it cannot be written on this machine."""
     folder = scratch_folder(os.environ)
     try:
@@ -215,7 +221,7 @@ def _packed(files: Mapping[str, bytes | Path], executables: frozenset[str]) -> I
         ) from error
 
 
-def _context(files: Mapping[str, bytes | Path], executables: frozenset[str], folder: Path) -> IO[bytes]:
+def _context(files: Mapping[str, bytes | HashedFile], executables: frozenset[str], folder: Path) -> IO[bytes]:
     """Return a tar of the files. Equal files give equal bytes, so that the engine finds its cached steps.
 
     Wheels may be larger than the memory, so they go from file to file.
@@ -224,11 +230,46 @@ def _context(files: Mapping[str, bytes | Path], executables: frozenset[str], fol
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path in sorted(files):
             content = files[path]
-            with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as source:
-                entry = tarfile.TarInfo(path)
-                entry.size = source.seek(0, io.SEEK_END)
-                source.seek(0)
-                entry.mode = 0o755 if path in executables else 0o644
-                tar.addfile(entry, source)
+            mode = 0o755 if path in executables else 0o644
+            if isinstance(content, HashedFile):
+                _add_hashed(tar, path, content, mode)
+            else:
+                _add(tar, path, io.BytesIO(content), mode)
     buffer.seek(0)
     return buffer
+
+
+def _add(tar: tarfile.TarFile, path: str, source: IO[bytes], mode: int) -> None:
+    entry = tarfile.TarInfo(path)
+    entry.size = source.seek(0, io.SEEK_END)
+    source.seek(0)
+    entry.mode = mode
+    tar.addfile(entry, source)
+
+
+def _add_hashed(tar: tarfile.TarFile, path: str, file: HashedFile, mode: int) -> None:
+    """Add a file. Raises ImageError if the bytes that go into the tar do not have its digest."""
+    changed = ImageError(f"{file.path} changed while kit prepared the build", hint="build again: kit image build")
+    with file.path.open("rb", buffering=0) as raw, _Hashing(raw) as source:
+        try:
+            _add(tar, path, source, mode)
+        except OSError as error:
+            # An error without a number is that of tarfile: the file became shorter.
+            if error.errno is None:
+                raise changed from error
+            raise
+        if source.digest.hexdigest() != file.digest:
+            raise changed
+
+
+class _Hashing(io.BufferedReader):
+    """A file with the digest of what was read of it."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        super().__init__(raw)
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.digest.update(data)
+        return data

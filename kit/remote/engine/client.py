@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +12,7 @@ from msgspec import Struct
 from kit.errors import AnswerError, ImageError, UnreachableError
 from kit.model.answer import MOST, OddAnswer, convert
 from kit.model.host import Login
-from kit.model.image import ImageContent
+from kit.model.image import HashedFile, ImageContent
 from kit.model.registry import RegistryLogin, address_of, full_name
 from kit.remote.engine import sdk
 from kit.remote.engine.build import OnStep, Outcome, build
@@ -173,7 +172,7 @@ class Engine:
         self,
         content: ImageContent,
         *,
-        beside: Mapping[str, bytes | Path],
+        beside: Mapping[str, bytes | HashedFile],
         arguments: Mapping[str, str],
         on_step: OnStep,
         fresh: bool = False,
@@ -205,7 +204,9 @@ class Engine:
         return sdk.errors(refused=self._refused, silent=self._silent, odd=self._odd)
 
     def _refused(self, error: Any) -> ImageError:
-        return ImageError(f"the engine refuses: {sdk.reply(error)}", host=self.host)
+        return ImageError(
+            f"the engine refuses: {sdk.reply(error)}", hint=sdk.next_step(error, self.host), host=self.host
+        )
 
     def _odd(self, error: Exception) -> AnswerError:
         where, look = (

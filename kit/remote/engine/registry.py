@@ -93,18 +93,21 @@ def _pushed(message: Mapping[str, Any]) -> str:
 
 
 def pull(engine: Engine, step: Pull, login: RegistryLogin | None, on_progress: OnProgress) -> None:
-    """Pull `step.source` at its digest, and tag it with kit's name. The engine keeps no other name of it."""
+    """Pull `step.source` at its digest, and tag it with kit's name. The engine gets no other name of it."""
     repository = name_of(step.source)
     pinned = f"{repository}@{step.digest}"
     foreign = not step.source.endswith(f"/{step.image}")
+    # Somebody may have pulled a plugin's image, and its last name takes the image with it.
+    kept = foreign and engine.image(pinned) is not None
     with _faults(engine, step.source, "pull", login, foreign=foreign):
         messages = engine.api.pull(
             repository, tag=step.digest, stream=True, decode=True, auth_config=auth_config(login)
         )
         moved.pulled(messages, on_progress)
         engine.api.tag(pinned, *step.image.rsplit(":", 1))
-        # This also removes the name that a killed kit left.
-        _forget(engine, pinned)
+        if not kept:
+            # Of kit's own images, this also removes the name that a killed kit left.
+            _forget(engine, pinned)
 
 
 def _forget(engine: Engine, name: str) -> None:

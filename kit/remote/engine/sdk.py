@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -85,6 +86,20 @@ def _odd(error: Exception) -> AnswerError:
 def reply(error: Any) -> str:
     """Return the engine's own words in an APIError."""
     return " ".join(str(error.explanation or error)[:_MOST_TEXT].split())
+
+
+def next_step(error: Any, host: str | None = None) -> str:
+    """Return what to do after an APIError of the engine of `host`, or of this machine."""
+    if re.search("no space left|disk quota exceeded", str(error.explanation or error), re.IGNORECASE):
+        return disk_full(host)
+    log = f"kit ssh {host} -- sudo journalctl -u docker" if host else "journalctl -u docker"
+    return f"look at the engine's log ({log}), and run the command again"
+
+
+def disk_full(host: str | None = None) -> str:
+    """Return what to do if the engine of `host`, or of this machine, has no space."""
+    run = f"kit ssh {host} -- sudo " if host else ""
+    return f"the engine's disk is full: {run}docker system df, then {run}docker image prune"
 
 
 def no_engine(error: BaseException) -> UnreachableError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from kit.errors import AnswerError, StepError
 from kit.model.answer import beginning
@@ -16,7 +17,12 @@ _ODD = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 @contextlib.contextmanager
 def errors(doing: str, host: str | None = None) -> Iterator[None]:
     """Turn what goes wrong inside into errors of this host, or of this machine's engine if there is no host."""
-    with sdk.errors(refused=lambda error: StepError(f"{doing}: {sdk.reply(error)}", host=host)):
+
+    def refused(error: Any) -> StepError:
+        # The engine is this machine's, also if the host is one of the lab.
+        return StepError(f"{doing}: {sdk.reply(error)}", hint=sdk.next_step(error), host=host)
+
+    with sdk.errors(refused=refused):
         try:
             yield
         except _ODD as error:

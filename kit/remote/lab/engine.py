@@ -8,7 +8,7 @@ import ipaddress
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -226,16 +226,42 @@ class LabEngine:
         if code:
             raise StepError(f"the links cannot be limited to {rate}: {output}")
 
-    def remove(self, existing: LabObjects) -> None:
-        """Remove all of it. What is gone already is no error."""
+    def remove(self, existing: LabObjects, *, again: str) -> None:
+        """Remove all of it. What is gone already is no error.
+
+        Raises StepError if other containers use a network of the lab. `again` is the command after they left it.
+        """
         with errors("cannot remove the lab"):
             containers = [*(c.id for c in existing.containers), *existing.helpers]
             with ThreadPoolExecutor(max_workers=8) as pool:
                 list(pool.map(self._remove_container, containers))
-            for network in existing.networks:
-                _until_gone(partial(self.client.api.remove_network, network))
+            # Before the networks, which somebody else's containers may use.
             for volume in existing.volumes:
                 _until_gone(partial(self.client.api.remove_volume, volume, force=True))
+            used: dict[str, list[str]] = {}
+            for network in existing.networks:
+                used |= self._remove_network(network, frozenset(containers))
+        if used:
+            names = ", ".join(dict.fromkeys(name for others in used.values() for name in others))
+            commands = [f"docker network disconnect {net} {name}" for net, others in used.items() for name in others]
+            raise StepError(
+                f"the lab's network cannot be removed, because other containers use it: {names}",
+                hint=f"{' && '.join(commands)}, then: {again}",
+            )
+
+    def _remove_network(self, network: str, ours: frozenset[str]) -> dict[str, list[str]]:
+        """Remove the network, or return its name and the names of the containers that keep it."""
+        others: dict[str, list[str]] = {}
+
+        def is_kept() -> bool:
+            with contextlib.suppress(docker.errors.NotFound):
+                facts = self.client.api.inspect_network(network)
+                if names := others_of(facts.get("Containers") or {}, ours):
+                    others[str(facts["Name"])] = names
+            return bool(others)
+
+        _until_gone(partial(self.client.api.remove_network, network), is_kept)
+        return others
 
     def _remove_container(self, container: str) -> None:
         _until_gone(partial(self.client.api.remove_container, container, force=True, v=True))
@@ -246,8 +272,23 @@ def reaches(subnet: ipaddress.IPv4Network) -> bool:
     return subnet in _routes(Path("/proc/net/route"))
 
 
-def _until_gone(remove: Callable[[], object]) -> None:
-    """Repeat the removal while the engine is busy: processes still end, or somebody else removes the same thing."""
+def others_of(endpoints: Mapping[str, Mapping[str, str]], ours: Collection[str]) -> list[str]:
+    """Return the names of the containers on a network that are not the lab's, from the engine's facts of it.
+
+    An endpoint whose container is gone has no ID of a container, and the engine may still remove it.
+    """
+    return sorted(
+        facts.get("Name") or container
+        for container, facts in endpoints.items()
+        if container not in ours and not container.startswith("ep-")
+    )
+
+
+def _until_gone(remove: Callable[[], object], is_kept: Callable[[], bool] = lambda: False) -> None:
+    """Repeat the removal while the engine is busy: processes still end, or somebody else removes the same thing.
+
+    Give up if `is_kept`: waiting does not help.
+    """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -258,6 +299,8 @@ def _until_gone(remove: Callable[[], object]) -> None:
         except docker.errors.APIError as error:
             if time.monotonic() > deadline or not _NOT_YET.search(str(error.explanation or error)):
                 raise
+            if is_kept():
+                return
         time.sleep(_POLL_S)
 
 

@@ -37,6 +37,9 @@ _MOST_UNREAD = 8
 # Ranks of one host.
 _MOST_RANKS = 4096
 _ERRORS = 4000
+# What kit-timeline says, and how long it waits for a kit that is gone (PATIENCE_S).
+_BUSY = "another timeline of this run"
+_BUSY_HINT = "wait until that one ends; if its kit lost the connection, the host gives it up within 5 minutes"
 _NO_PROGRAM = 127
 
 
@@ -181,7 +184,8 @@ class Talk:
             answer: _Answer = decode(line[0].replace(b'"kit-timeline"', b'"version"', 1), _Answer, most=_MOST_LINE)
             _check(answer)
         if answer.error is not None:
-            raise StepError(f"no timeline can be written there: {answer.error[:500]}", host=self.host.name)
+            text = f"no timeline can be written there: {answer.error[:500]}"
+            raise StepError(text, hint=_BUSY_HINT if _BUSY in answer.error else None, host=self.host.name)
         return answer, line[1]
 
     def _run(self) -> None:

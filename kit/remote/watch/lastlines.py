@@ -19,13 +19,18 @@ _SHOWN = 400
 
 
 class LastLines:
-    """Reads in a thread. `door` is open and sends the log of the run; `another` opens such a door again."""
+    """Reads in a thread. `door` is open and sends the log of the run; `another` opens such a door again.
 
-    def __init__(self, door: Door, another: Callable[[], Door]) -> None:
+    After a reset of an elastic run, the log has the ranks' new numbers, and kit top has those of their start. Then no
+    rank has a line, until a retry starts all ranks again. `renumbered` says that a reset came before what is read.
+    """
+
+    def __init__(self, door: Door, another: Callable[[], Door], *, renumbered: bool = False) -> None:
         self.ended = False
         self.error: KitError | None = None
         self._door, self._another = door, another
         self._lines: dict[int, str] = {}
+        self._renumbered = renumbered
         self._lock = threading.Lock()
         self._closed = threading.Event()
         # Set when there is no more to read, or nothing can be read.
@@ -88,9 +93,15 @@ class LastLines:
                 return
 
     def _take(self, entry: LogEntry) -> None:
-        if entry.kind == "event" and entry.fields.get("event") == "ended":
+        event = entry.fields.get("event") if entry.kind == "event" else None
+        if event == "ended":
             self.ended = True
-        if entry.kind not in ("out", "err") or not entry.rank:
+        if event in ("formed", "reset"):
+            self._renumbered = event == "reset"
+        if event == "reset":
+            with self._lock:
+                self._lines.clear()
+        if entry.kind not in ("out", "err") or not entry.rank or self._renumbered:
             return
         lines = [line for line in entry.lines if line.strip()]
         if lines:

@@ -60,7 +60,7 @@ class _Watcher:
     def __init__(self, host: Host, watchers: Watchers) -> None:
         self.host, self._all = host, watchers
         self.readings: list[Reading] = []
-        self.number, self.heard = 0, 0.0
+        self.number, self.heard, self.stream = 0, 0.0, 0
         self.error: KitError | None = None
         self.over = False
         self._input: _Input | None = None
@@ -114,6 +114,7 @@ class _Watcher:
     def _talk(self) -> None:
         """Read until the program ends. Raises KitError unless kit ended it, or it printed all that was wanted."""
         self._partial, self._errors = bytearray(), bytearray()
+        self.stream += 1
         self._input = _Input(program(self._all.order))
         turn = self._all.logins.turn()
 
@@ -148,9 +149,12 @@ class _Watcher:
         for line in lines:
             with answer_of(self.host.name, "what kit reads there"):
                 reading = reading_of(line, self._all.form)
+            now = time.monotonic()
+            if isinstance(reading, SuspectReading):
+                reading = replace(reading, heard=now, stream=self.stream)
             with self._all.changed:
                 self.readings = [*self.readings, reading][-self._all.keep :]
-                self.number, self.heard, self.error = self.number + 1, time.monotonic(), None
+                self.number, self.heard, self.error = self.number + 1, now, None
                 self._all.changed.notify_all()
 
     def _complain(self, data: bytes) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kit.config.requirements import read_requirements
 from kit.config.settings import load_spec
+from kit.config.yaml import load_spec as load_text
 from kit.errors import InputError, InputErrors
 from kit.flows.image.content import content
 
@@ -110,6 +111,58 @@ def test_the_path_is_relative_to_kit_yaml(tmp_path: Path, monkeypatch: pytest.Mo
     other = load_spec(tmp_path / "project", flags={}, environ={"KIT_REQUIREMENTS": "other.txt"})
     assert content(other).files["extra/requirements.txt"] == b"pandas\n"
     assert content(other).tag != made.tag
+
+
+LOGINS = [
+    "--extra-index-url https://ann:s3cret@pypi.corp/simple",
+    "--index-url=https://ann:s3/cret@pypi.corp/simple",
+    "mypkg @ git+https://ann:s3cret@git.corp/team/mypkg@v1",
+    "mypkg @ git+https://s3cret@git.corp/team/mypkg",
+    "mypkg @ https://s3cret:@git.corp/team/mypkg.tar.gz",
+    "mypkg @ git+ssh://git:s3cret@git.corp/team/mypkg",
+    "https://ann:s3cret@git.corp/mypkg.whl",
+]
+
+
+@pytest.mark.parametrize(
+    "line", [*LOGINS, "# --index-url https://ann:s3cret@pypi.corp/simple", "tqdm  # at " + LOGINS[-1]]
+)
+def test_a_login_is_refused_and_not_printed(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "requirements.txt"
+    (problem,) = refused(path, f"pandas\n{line}\n")
+    assert "there is a login in it" in problem.message
+    assert (problem.file, problem.line) == (str(path), 2)
+    assert "image.wheels" in str(problem.hint)
+    assert "s3" not in f"{problem}{problem.hint}"
+
+
+@pytest.mark.parametrize("requirement", LOGINS[2:])
+def test_a_login_in_image_pip_is_refused_too(requirement: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        load_text(f"image:\n  pip:\n    - tqdm\n    - {requirement}\n", source="kit.yaml")
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("image.pip, item 2: there is a login in it")
+    assert (problem.file, problem.line) == ("kit.yaml", 4)
+    assert "image.wheels" in str(problem.hint)
+    assert "s3" not in f"{problem}{problem.hint}"
+
+
+NO_LOGINS = [
+    "mypkg @ git+ssh://git@git.corp/team/mypkg@v1",
+    "mypkg @ git+https://git.corp:8443/team/mypkg@v1",
+    "mypkg @ git+https://[fd00::1]:8443/team/mypkg@v1",
+    "mypkg @ git+https://${TOKEN}@git.corp/team/mypkg",
+    "mypkg @ git+https://ann:${TOKEN}@git.corp/team/mypkg",
+    "mypkg @ https://pypi.corp/a@b/mypkg.whl",
+]
+
+
+@pytest.mark.parametrize("requirement", NO_LOGINS)
+def test_an_address_without_a_login_passes(tmp_path: Path, requirement: str) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text(f"{requirement}\n# ask ann@corp.example, mailto:ann@corp.example\n")
+    assert read_requirements(path)
+    assert load_text(f"image: {{pip: ['{requirement}']}}", source="kit.yaml").image.pip == (requirement,)
 
 
 @given(st.text())

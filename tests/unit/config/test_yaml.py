@@ -351,6 +351,8 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
         "registry: ann:s3/cret@reg/team",
         "image: {pip: ['--index-url https://ann:s3cret@pypi.corp/simple torch']}",
         "image: {pip: ['--index-url https://ann:p/s3cret@pypi.corp/simple torch']}",
+        "image: {pip: ['torch @ https://ann:s3cret@pypi.corp/torch.whl']}",
+        "image: {pip: ['-e https://ann:s3cret@pypi.corp/torch']}",
         "image: https://ann:s3cret@reg/team/image:1",
         f"proxy:http://ann:s3cret{'x' * 80}@proxy:3128",
     ],

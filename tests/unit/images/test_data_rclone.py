@@ -414,7 +414,7 @@ def test_a_web_server_that_names_gzip_as_the_encoding(odd: tuple[str, Path]) -> 
     (odd[1] / "set/file.gz").write_bytes(packed)
     with page(odd, "set") as data:
         assert contents(data) == {"good": b"good", "file.gz": packed}
-        # A mount has a rclone of its own.
+        # A mount starts another rclone.
         process = data.program({}, str(odd[1]), ()).start("cat", f"{rclone.ROOT}:file.gz", stdout=subprocess.PIPE)
         assert process.communicate(timeout=60)[0] == packed
 

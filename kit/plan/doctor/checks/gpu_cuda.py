@@ -37,5 +37,6 @@ CHECK = Check(
     "available`.",
     fix="Install a newer NVIDIA driver and reboot, or set `image.flavour` to one with an older CUDA. Leave out hosts "
     "whose GPUs are too old for the image.",
-    untested="The lab's driver version cannot be chosen: unit tests have this one.",
+    untested="It also depends on the image: unit tests have it. To see it: "
+    "kit lab up --gpus 1 --gpu-driver 450.51.05, then KIT_IMAGE_FLAVOUR=cuda-tensorflow kit doctor.",
 )

@@ -31,5 +31,6 @@ CHECK = Check(
     facts=True,
     leads_to="A snap can neither read the folders of the VM that kit's nodes need nor give GPUs to containers.",
     fix="Replace it by Docker's packages. Removing the snap deletes its images and volumes.",
-    untested="The lab has no snapd.",
+    untested="The lab has no snapd: unit tests have it. To see it: "
+    "kit lab up --gpus 1 --gpu-toolkit snap, then kit doctor.",
 )

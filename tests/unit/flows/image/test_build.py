@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kit.errors import ImageError
-from kit.events import Note, Warned
-from kit.flows.image.build import build_with
+from kit.events import HostStep, Note, Warned
+from kit.flows.image.build import build_with, report_steps
 from kit.model.spec import ClusterSpec, ImageSpec
+from kit.remote.engine.build import BuildStep
 from kit.remote.engine.client import EngineImage
 from tests.fakes.reporter import Remembering
 
@@ -108,3 +109,10 @@ def test_an_image_that_is_built_again_says_how_it_reaches_all_hosts(host: str | 
     assert build_with(engine, CPU, reporter=reporter, force=True).built  # type: ignore[arg-type]
     hints = [event.hint for event in reporter.events if isinstance(event, Warned)]
     assert hints == [f"to replace it there: {commands}"]
+
+
+def test_no_step_shows_a_login() -> None:
+    reporter = Remembering()
+    report_steps(reporter, "image")(BuildStep(number=2, total=3, instruction="RUN pip install https://a:s3cret@h/x"))
+    (step,) = [event for event in reporter.events if isinstance(event, HostStep)]
+    assert step.text == "step 2/3 RUN pip install https://…@h/x"

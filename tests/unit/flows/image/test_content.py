@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from kit.errors import InputError
 from kit.flows.image import content as flow
 from kit.flows.image.content import content, tag_of
+from kit.model.image import HashedFile
 from kit.model.spec import ClusterSpec, ImageSpec
 from kit.plan import image
 from kit.remote.machine import bases
@@ -101,8 +103,12 @@ def test_the_content_of_the_wheels_is_part_of_the_cached_tag(tags: Path, tmp_pat
         assert tag_of(spec) == content(spec).tag
         found.add(tag_of(spec))
     assert len(found) == 3
-    assert flow.wheel_files(spec) == {f"wheels/extra/{wheel.name}": wheel}
-    assert flow.wheel_files(ClusterSpec()) == {}
+    made = content(spec)
+    digest = hashlib.sha256(b"other").hexdigest()
+    # Those of the tag, whatever the folder has by now.
+    wheel.write_text("changed")
+    assert flow.wheel_files(spec, made) == {f"wheels/extra/{wheel.name}": HashedFile(path=wheel, digest=digest)}
+    assert flow.wheel_files(ClusterSpec(), content(ClusterSpec())) == {}
 
 
 def test_the_lock_of_the_bases_is_part_of_the_tag(tags: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def files(folder: Path) -> set[str]:
 
 def removed(name: str, folder: Path) -> Any:
     nothing = SimpleNamespace(containers=(), helpers=(), volumes=(), networks=())
-    engine = SimpleNamespace(find=lambda _name: nothing, remove=lambda _objects: None)
+    engine = SimpleNamespace(find=lambda _name: nothing, remove=lambda _objects, **_more: None)
     return flow._remove(engine, name, folder)  # type: ignore[arg-type]
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from kit.cli.text.lab import lab_removed
 from kit.errors import InputError, Interrupted, KitError, NotReadyError
-from kit.events import Event
+from kit.events import Event, Warned
 from kit.flows.lab import lab as flow
 from kit.model.lab import LabContainer, LabNetwork, LabObjects, LabSpec
 from kit.remote.lab import access
+from tests.fakes.reporter import Remembering
 
 
 class Notes:
@@ -37,7 +38,7 @@ class Engine:
     def find(self, _name: str) -> LabObjects:
         return self.existing
 
-    def remove(self, _objects: LabObjects) -> None:
+    def remove(self, _objects: LabObjects, *, again: str) -> None:
         self.existing = LabObjects()
 
 
@@ -117,6 +118,36 @@ def test_up_that_fails_speaks_of_removing_only_what_it_made(
         flow.lab_up(LabSpec(), folder=tmp_path, reporter=notes)
     assert notes.texts == (["Removing the unfinished lab."] if begun else [])
     assert engine.existing.empty
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        ("docker network disconnect n web, then: kit lab down", "docker network disconnect n web, then: kit lab down"),
+        ("run the command again", "Remove it: kit lab down"),
+        (None, "Remove it: kit lab down"),
+    ],
+)
+def test_a_removal_that_fails_does_not_hide_why_up_failed(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hint: str | None, shown: str
+) -> None:
+    def make(*_: object, begun: threading.Event, **__: object) -> None:
+        begun.set()
+        raise KitError("no base image")
+
+    def refuse(_objects: LabObjects, *, again: str) -> None:
+        assert again == "kit lab down"
+        raise KitError("the network is used", hint=hint)
+
+    monkeypatch.setattr(flow, "make", make)
+    monkeypatch.setattr(engine, "remove", refuse)
+    reporter = Remembering()
+    with pytest.raises(KitError, match="no base image"):
+        flow.lab_up(LabSpec(), folder=tmp_path, reporter=reporter)
+    assert [(event.text, event.hint) for event in reporter.events if isinstance(event, Warned)] == [
+        ("Removing the unfinished lab.", None),
+        ("The unfinished lab is still there: the network is used", shown),
+    ]
 
 
 @pytest.mark.parametrize("error", [KitError("no base image"), KeyboardInterrupt()])

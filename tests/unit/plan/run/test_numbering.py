@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kit.model.run import Place, RunRecord
-from kit.plan.run.numbering import by_rank
+from kit.model.values import replace
+from kit.plan.run.numbering import by_rank, was_reset
 
 PLACES = tuple(Place(node=f"gpu{n}", address=f"10.0.0.{n}", ranks=2) for n in (9, 10, 11))
 RUN = RunRecord(id="20261121-101500-3fa2", cluster="lab", image="", command=("true",), places=PLACES)
@@ -30,3 +31,21 @@ OUT = [{"node": "gpu9", "out": True}, {"node": "gpu10"}, {"node": "gpu11", "leav
 )
 def test_each_launcher_numbers_hosts_in_its_own_order(fields: dict[str, Any], expected: list[str]) -> None:
     assert [place.node for place in by_rank(RUN, fields)] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "most_np", "expected"),
+    [
+        ({"elastic": {"min_np": 1}, "places": [{"node": "gpu9"}]}, 6, False),
+        ({"elastic": {"min_np": 1}, "places": OUT}, 6, True),
+        ({"elastic": {"min_np": 1}, "places": [{"node": "gpu9", "env": {"KIT_HELD_SLOTS": "gpu9=0"}}]}, 6, True),
+        # A host was dropped.
+        ({"elastic": {"min_np": 1}}, 8, True),
+        ({"places": OUT}, 8, False),
+    ],
+    ids=["as it began", "one is out", "one came", "one left", "not elastic"],
+)
+def test_hosts_that_came_or_left_show_that_ranks_have_other_numbers(
+    fields: dict[str, Any], most_np: int, *, expected: bool
+) -> None:
+    assert was_reset(replace(RUN, most_np=most_np), fields) == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kit.errors import StepError
 from kit.model.values import replace
 from kit.model.watch import Gpu, Nic, Seen
 from kit.plan.watch.rows import KEPT, History, busiest, held, host_row, mean_use, tables, trouble
@@ -27,6 +28,17 @@ def test_ranks_of_another_run_are_left_out_only_if_one_is_wanted() -> None:
     one = Seen(host="gpu1", number=1, reading=reading(ranks=(rank(0), replace(rank(1), run="other"))))
     assert len(tables([one], History()).ranks) == 2
     assert [row.reading.run for row in tables([one], History(), run="other").ranks] == ["other"]
+
+
+def test_a_number_of_two_ranks_has_no_line() -> None:
+    """A host left an elastic run and came back: its new rank started with a number that another one had before."""
+    seen = [
+        Seen(host="gpu1", number=2, reading=reading(ranks=(rank(0), rank(1)))),
+        Seen(host="gpu2", number=2, reading=reading(ranks=(rank(1), replace(rank(0), run="other")))),
+    ]
+    assert [row.last for row in tables(seen, History(), run=RUN, last=LAST).ranks] == [LAST[0], "", ""]
+    gone = [seen[0], replace(seen[1], error=StepError("its readings ended"))]
+    assert [row.last for row in tables(gone, History(), run=RUN, last=LAST).ranks] == [LAST[0], LAST[1]]
 
 
 def test_a_host_without_figures_says_why() -> None:

@@ -2,18 +2,21 @@ from __future__ import annotations
 
 import base64
 import errno
+import hashlib
 import json
+import os
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docker
 import pytest
 
 from kit.errors import ImageError
-from kit.model.image import ImageContent
+from kit.model.image import HashedFile, ImageContent
 from kit.remote.engine import sdk
 from kit.remote.engine.build import BuildStep
 from kit.remote.engine.client import Engine
@@ -169,6 +172,28 @@ def test_what_a_program_of_the_build_advises_is_the_next_step() -> None:
     assert caught.value.hint == "use a base that has them"
 
 
+@pytest.mark.parametrize("host", [None, "gpu1"])
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("write /var/lib/docker/tmp/x: no space left on device", "the engine's disk is full: {sudo}docker system df"),
+        ("invalid mount config", "look at the engine's log ({sudo}journalctl -u docker), and run the command again"),
+    ],
+)
+def test_what_an_engine_refuses_has_a_next_step(host: str | None, words: str, hint: str) -> None:
+    refused = docker.errors.APIError("x", response=SimpleNamespace(status_code=500), explanation=words)  # type: ignore[arg-type]
+    with pytest.raises(ImageError, match=words) as caught:
+        Engine(Client(Api([refused])), host=host).build(CONTENT, beside={}, arguments={}, on_step=lambda _: None)
+    assert str(caught.value.hint).startswith(hint.format(sudo="kit ssh gpu1 -- sudo " if host else ""))
+
+
+def test_a_build_on_a_full_disk_names_the_host() -> None:
+    api = Api([stream("Step 1/2 : RUN x\n"), {"error": "write /x: no space left on device"}])
+    with pytest.raises(ImageError) as caught:
+        Engine(Client(api), host="gpu1").build(CONTENT, beside={}, arguments={}, on_step=lambda _: None)
+    assert "kit ssh gpu1 -- sudo docker system df" in str(caught.value.hint)
+
+
 def test_ctrl_c_removes_the_container_at_work() -> None:
     api = Api(
         [
@@ -204,14 +229,18 @@ def test_a_large_file_beside_the_content_comes_from_the_disk(tmp_path: Path, mon
     wheel = tmp_path / "mine.whl"
     wheel.write_bytes(bytes(range(256)) * 100)
     api = Api([])
-    beside: dict[str, bytes | Path] = {"wheels/extra/mine.whl": wheel}
+    beside: dict[str, bytes | HashedFile] = {"wheels/extra/mine.whl": hashed(wheel)}
     assert Engine(Client(api)).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
     assert api.sizes["wheels/extra/mine.whl"] == 25600
     assert api.context["wheels/extra/mine.whl"] == 0o644
 
 
-def build_with_wheel(wheel: Path) -> None:
-    beside: dict[str, bytes | Path] = {"wheels/extra/mine.whl": wheel}
+def hashed(wheel: Path) -> HashedFile:
+    return HashedFile(path=wheel, digest=hashlib.sha256(wheel.read_bytes() if wheel.exists() else b"").hexdigest())
+
+
+def build_with_wheel(wheel: Path, file: HashedFile | None = None) -> None:
+    beside: dict[str, bytes | HashedFile] = {"wheels/extra/mine.whl": file or hashed(wheel)}
     Engine(Client(Api([]))).build(CONTENT, beside=beside, arguments={}, on_step=lambda _: None)
 
 
@@ -232,6 +261,33 @@ def test_a_disk_without_room_for_the_context_is_named(tmp_path: Path, monkeypatc
     assert caught.value.message == f"the files of the build cannot be copied to {tmp_path}: No space left on device"
     assert "TMPDIR" in str(caught.value.hint)
     assert folders == [str(tmp_path)]
+
+
+@pytest.mark.parametrize("later", [b"b" * 100, b"a" * 101, b"a" * 99, b""])
+def test_a_wheel_that_changed_since_the_tag_was_computed_is_named(tmp_path: Path, later: bytes) -> None:
+    wheel = tmp_path / "mine.whl"
+    wheel.write_bytes(b"a" * 100)
+    before = hashed(wheel)
+    wheel.write_bytes(later)
+    with pytest.raises(ImageError, match=rf"{wheel} changed while kit prepared the build") as caught:
+        build_with_wheel(wheel, before)
+    assert caught.value.hint == "build again: kit image build"
+
+
+def test_a_wheel_that_becomes_shorter_as_it_is_copied_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "mine.whl"
+    wheel.write_bytes(b"a" * 1_000_000)
+    before = hashed(wheel)
+    add = tarfile.TarFile.addfile
+
+    def late(tar: tarfile.TarFile, entry: tarfile.TarInfo, source: Any) -> None:
+        if entry.name.endswith("mine.whl"):
+            os.truncate(wheel, 500_000)
+        add(tar, entry, source)
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", late)
+    with pytest.raises(ImageError, match=rf"{wheel} changed while kit prepared the build"):
+        build_with_wheel(wheel, before)
 
 
 def test_a_wheel_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -258,3 +314,11 @@ def test_a_build_asks_no_credential_helper_and_sends_no_login(tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         Engine(client).build(CONTENT, beside={}, arguments={}, on_step=lambda _: None)
     assert [set(one) for one in headers] == [{"Content-Type"}]
+
+
+def test_a_failure_shows_no_login() -> None:
+    messages = [stream("Step 3/9 : RUN pip install https://ann:s3cret@h/x\n"), stream("from https://s3cret@h/x\n")]
+    with pytest.raises(ImageError) as caught:
+        build(Api([*messages, {"error": "odd: https://ann:s3cret@h/x"}]))
+    assert "s3cret" not in f"{caught.value.message}{caught.value.hint}"
+    assert "from https://…@h/x" in caught.value.message

@@ -360,6 +360,14 @@ def test_a_plugin_is_pulled_by_its_digest() -> None:
         assert step.full_line()[1].count("sha256:dd") == 1
 
 
+def test_the_image_of_a_plugin_that_somebody_has_pulled_stays() -> None:
+    theirs = {"nvcr.io/ofi@sha256:dd": 1}
+    step = Pull(image="kit-lab-nccl-plugin:01", source="nvcr.io/ofi:1", digest="sha256:dd", why="")
+    api = Api(PULLED, has=theirs)
+    registry.pull(Engine(api, host="gpu1"), step, None, lambda *_: None)
+    assert api.names == {**theirs, "kit-lab-nccl-plugin:01": 1}
+
+
 def test_no_login_is_another_fault_than_a_wrong_one() -> None:
     with pytest.raises(ImageError, match="requires a login, and you gave none"):
         push(Api({"error": "unauthorized: authentication required"}, has={"kit:cpu-0123": 1}), login=None)

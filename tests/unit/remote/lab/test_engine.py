@@ -127,7 +127,7 @@ def test_what_a_busy_engine_does_not_remove_yet_is_requested_again(
     engine_with: Callable[[Api], LabEngine], call: str, status: int, words: str
 ) -> None:
     api = Api(**{call: [refusal(status, words), refusal(404, "it is gone")]})
-    engine_with(api).remove(FOUND)
+    engine_with(api).remove(FOUND, again="kit lab down")
     assert api.calls.count(call) == 2
     assert {"remove_container", "remove_network", "remove_volume"} <= set(api.calls)
 
@@ -135,11 +135,35 @@ def test_what_a_busy_engine_does_not_remove_yet_is_requested_again(
 def test_what_it_never_removes_is_reported(
     engine_with: Callable[[Api], LabEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StepError, match="permission denied"):
-        engine_with(Api(remove_container=[refusal(500, "permission denied")])).remove(FOUND)
+    with pytest.raises(StepError, match="permission denied") as caught:
+        engine_with(Api(remove_container=[refusal(500, "permission denied")])).remove(FOUND, again="kit lab down")
+    assert caught.value.hint == "look at the engine's log (journalctl -u docker), and run the command again"
     monkeypatch.setattr(module, "_PATIENCE_S", -1.0)
     with pytest.raises(StepError, match="active endpoints"):
-        engine_with(Api(remove_network=[refusal(403, "has active endpoints")])).remove(FOUND)
+        engine_with(Api(remove_network=[refusal(403, "has active endpoints")])).remove(FOUND, again="kit lab down")
+
+
+def test_a_network_that_other_containers_use_is_not_waited_for(
+    engine_with: Callable[[Api], LabEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 1e9)
+    endpoints = {"c1": {"Name": "kit-lab-lab-gpu1"}, "c7": {"Name": "web"}}
+    api = Api(
+        remove_network=[refusal(403, "network kit-lab-lab id n1 has active endpoints")] * 2,
+        # At first, only the host that is on its way.
+        inspect_network=[{"Name": "kit-lab-lab", "Containers": only} for only in ({"c1": endpoints["c1"]}, endpoints)],
+    )
+    with pytest.raises(StepError, match=r"other containers use it: web$") as caught:
+        engine_with(api).remove(FOUND, again="kit lab down")
+    assert caught.value.hint == "docker network disconnect kit-lab-lab web, then: kit lab down"
+    assert api.calls.index("remove_volume") < api.calls.index("remove_network")
+    assert api.calls.count("remove_network") == 2
+
+
+def test_only_containers_that_exist_and_are_not_the_labs_keep_a_network() -> None:
+    endpoints = {"c1": {"Name": "gpu1"}, "ep-3": {"Name": "gpu2"}, "c9": {"Name": "web"}, "c8": {"Name": "db"}}
+    assert module.others_of(endpoints, ["c1"]) == ["db", "web"]
+    assert module.others_of({}, []) == []
 
 
 def test_a_bare_host_boots_itself_and_gets_its_further_nics_and_certificates(

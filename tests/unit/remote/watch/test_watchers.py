@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 
 from kit.errors import AnswerError, KitError, StepError, UnreachableError
 from kit.model.answer import OddAnswer
-from kit.model.watch import Seen
+from kit.model.watch import Reading, Seen, SuspectReading
 from kit.plan.watch import rows
 from kit.remote.machine.assets import images_dir
 from kit.remote.ssh.program import ARGV
@@ -109,6 +109,23 @@ def test_a_program_that_is_killed_is_started_again(machine: Loopback) -> None:
         assert watched.wait(lambda _: machine.processes["gpu1"] is not one, LONG_S)
         before = watched.now()[0].number
         assert watched.wait(lambda seen: seen[0].number > before, LONG_S)
+
+
+def test_readings_for_kit_blame_say_which_program_gave_them_and_when(machine: Loopback) -> None:
+    with Watchers(machine.hosts, machine.connect, every=0.05, keep=4096, run="20261121-101500-3fa2") as watched:
+        assert watched.wait(lambda seen: all(one.number >= 2 for one in seen), LONG_S)
+        machine.processes["gpu1"].kill()
+        read = watched.history
+        assert watched.wait(lambda _: len({one.stream for one in suspects(read()["gpu1"])}) == 2, LONG_S)
+        gpu1, gpu2 = (suspects(read()[name]) for name in ("gpu1", "gpu2"))
+    assert [one.stream for one in gpu1] == sorted(one.stream for one in gpu1)
+    assert {one.stream for one in gpu2} == {1}
+    moments = [one.heard for one in gpu1]
+    assert 0 < moments[0] < moments[-1] < time.monotonic()
+
+
+def suspects(readings: Sequence[Reading]) -> list[SuspectReading]:
+    return [one for one in readings if isinstance(one, SuspectReading)]
 
 
 @pytest.mark.parametrize(
