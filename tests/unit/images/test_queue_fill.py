@@ -157,6 +157,12 @@ def test_a_record_has_both_clocks() -> None:
     assert record["started"] > 1e9
 
 
+@pytest.fixture(autouse=True)
+def _no_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide how old the container is in which the tests run."""
+    monkeypatch.setattr(leases, "FIRST", str(tmp_path / "no/stat"))
+
+
 @pytest.mark.parametrize(("up_s", "starts"), [(30.0, []), (61.0, ["r1"])])
 def test_slots_of_a_lost_run_are_free_when_its_ranks_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up_s: float, starts: list[str]
@@ -244,12 +250,13 @@ def test_a_run_that_was_lost_in_an_earlier_boot_holds_no_slots(
     this = tmp_path / "boot_id"
     this.write_text("4\n")
     monkeypatch.setattr(leases, "BOOT", str(this))
-    monkeypatch.setattr(leases, "container_began", lambda: None)
     monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: 30.0, time=time.time))
     assert [record["id"] for record in leases.held(str(tmp_path))] == [f"r{number}" for number in holders]
 
 
-def test_a_record_says_in_which_boot_the_run_started() -> None:
+def test_a_record_says_in_which_boot_the_run_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "FIRST", "/proc/1/stat")
+    assert 0 < leases.head_up_s() <= time.monotonic()
     record = keeper.begin.record_of("r1", {"info": {}, "places": [], "helpers": [], "policy": {}})
     boot, began = record["boot"].split("/")
     assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -274,12 +281,12 @@ def test_slots_of_a_lost_run_are_held_when_only_the_heads_container_started_agai
 ) -> None:
     places = [{"node": "gpu1", "slots": [0, 1], "of": 2}]
     os.close(keeper.store.Run("r1", str(tmp_path / "runs")).create({"id": "r1", "places": places}))
-    for name, text in (("UPTIME", f"{vm_up_s} 1.00\n"), ("FIRST", first)):
-        file = tmp_path / name
-        monkeypatch.setattr(leases, name, str(file))
-        if text is not None:
-            file.write_text(text)
-    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: vm_up_s, time=lambda: 1e9))
+    file = tmp_path / "stat"
+    monkeypatch.setattr(leases, "FIRST", str(file))
+    if first is not None:
+        file.write_text(first)
+    clocks = SimpleNamespace(monotonic=lambda: vm_up_s, clock_gettime=lambda _: vm_up_s, time=lambda: 1e9)
+    monkeypatch.setattr(leases, "time", clocks)
     assert [(run["id"], run["started"]) for run in leases.held(str(tmp_path / "runs"))] == [("r1", 1e9 - 30)] * held
 
 
