@@ -150,7 +150,8 @@ class RemoveRunsResult(Struct, frozen=True, kw_only=True):
 class Pulled(Struct, frozen=True, kw_only=True):
     """What came from one host: files and bytes that travelled, and files that were here already.
 
-    `changed` are files that changed while kit read them. `skipped` maps a path to why kit left it out.
+    `changed` are files that changed while kit read them. `skipped` maps a path to why kit leaves it out, as a pipe.
+    `failed` maps a path that should have come to why it did not.
     """
 
     host: str
@@ -159,6 +160,7 @@ class Pulled(Struct, frozen=True, kw_only=True):
     unchanged: int = 0
     changed: tuple[str, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 class OtherFiles(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from kit.cli.screen.hosts import HostsOutput
 from kit.cli.screen.terminal import Terminal
 from kit.cli.session import Session
 from kit.config.validate import spec_from
-from kit.errors import UnreachableError
+from kit.errors import ArrayMeant, UnreachableError
 from kit.events import HostDone, OutputLine, Phase
 from kit.flows.context import Context
 from kit.flows.image.push import PushResult
@@ -47,7 +47,7 @@ from kit.model.result import (
     RunsResult,
 )
 from kit.model.results import Copied, Pulled, PullResult, RemoveRunsResult, RunSize, Survey
-from kit.model.run import Failure, Place, RunRecord, ShownRun
+from kit.model.run import Failure, Member, Place, RunRecord, ShownRun
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
 from kit.model.values import asdict, replace
@@ -647,6 +647,25 @@ def test_a_run_without_an_end_is_not_a_success(  # noqa: PLR0917
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("code", "missing", "exit_code"), [(0, False, 0), (0, True, 5), (3, True, 3)], ids=["all", "one", "and a failure"]
+)
+def test_an_array_of_which_nobody_knows_all_ends_is_not_a_success(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, code: int, missing: bool, exit_code: int
+) -> None:
+    def meant(*_: object, **__: object) -> None:
+        raise ArrayMeant("20261121-101500-ffff", ["20261121-101500-0000"])
+
+    runs = [
+        replace(RECORD, exit_code=end, failure=None, array=Member(of="20261121-101500-ffff", index=index, size=2))
+        for index, end in enumerate((code, 0))
+    ]
+    monkeypatch.setattr(sys.modules["kit.flows.run.attach"], "wait", meant)
+    arrays = SimpleNamespace(wait_for_all=lambda *_: runs[:1] if missing else runs)
+    monkeypatch.setitem(sys.modules, "kit.flows.queue.arrays", arrays)
+    assert main(["wait", "20261121-101500-ffff"], environ={}) == exit_code
+
+
 def test_ps_shows_the_others_and_reports_the_lost_one(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
     lost = NodeStatus(host="gpu2", address="", service="", state="", image="", slots=2, gpus=0, problem="no route")
     flows.answers["ps"] = PsResult(cluster="kit", nodes=(lost,))
@@ -736,3 +755,16 @@ def test_a_pull_without_a_host_is_a_failure_that_names_it(flows: Flows, capsys: 
     assert "left out gpu1:output/b\\n: it is a pipe" in err
     assert "run r is still running" in err
     assert "not everything came from gpu2" in err
+
+
+def test_a_pull_without_a_file_is_a_failure_that_names_it(flows: Flows, capsys: pytest.CaptureFixture[str]) -> None:
+    came = Pulled(host="gpu1", unchanged=2, failed={"output/a": "Input/output error", "work/b": "Input/output error"})
+    flows.answers["pull"] = PullResult(run="r", folder="home", hosts=(came,))
+    assert main(["pull"], environ={}) == 4
+    out, err = capsys.readouterr()
+    assert "No file of run r came; 2 were there." in out
+    assert "error: gpu1:output/a, gpu1:work/b did not come: Input/output error\n  → mend that, then run" in err
+    # What kit never brings is no failure.
+    left_out = Pulled(host="gpu1", unchanged=2, skipped={"output/a": "it is a pipe"})
+    flows.answers["pull"] = PullResult(run="r", folder="home", hosts=(left_out,))
+    assert main(["pull"], environ={}) == 0

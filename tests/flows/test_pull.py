@@ -7,9 +7,11 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ from kit.flows.run import pull as flow
 from kit.flows.run.folders import remove_runs
 from kit.flows.run.pull import pull
 from kit.model.host import Host
-from kit.model.results import Clock
+from kit.model.results import Clock, Entry, SharedListing
 from kit.model.values import replace
 from kit.plan.run import pulling
 from kit.remote.results import far, store
@@ -326,6 +328,26 @@ def test_links_and_pipes_of_a_shared_folder(context: Context, shared: Path, tmp_
     }
     assert (tmp_path / "home/checkpoints/best").readlink() == Path("one")
     assert tree(tmp_path / "home") == {**SHARED, "checkpoints/best": "first"}
+
+
+@pytest.mark.usefixtures("no_own_checkpoints", "shared")
+def test_a_folder_of_others_that_root_may_not_read_is_no_failure(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS with root_squash. Where the list of files ends early, files of the run may be missing."""
+    real = far.shared_files
+    reasons = {"checkpoints/ben": "Permission denied", "checkpoints/z": "the list ends here"}
+
+    def seen(*args: Any, **options: Any) -> SharedListing:
+        shared = real(*args, **options)
+        more = tuple(Entry(path=path, kind="e", text=why) for path, why in reasons.items())
+        return replace(shared, listing=replace(shared.listing, entries=(*shared.listing.entries, *more)))
+
+    monkeypatch.setattr(far, "shared_files", seen)
+    result = pull(context, [RUN, "checkpoints", "home"], here=tmp_path)
+    (gpu1,) = (host for host in result.hosts if host.host == "gpu1")
+    assert (list(gpu1.skipped), list(gpu1.failed)) == (["checkpoints/ben"], ["checkpoints/z"])
+    assert tree(tmp_path / "home") == SHARED
 
 
 @pytest.mark.usefixtures("no_own_checkpoints")
@@ -686,8 +708,8 @@ def test_nothing_is_written_through_a_link_at_home(context: Context, tmp_path: P
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "home/output").symlink_to(tmp_path / "elsewhere")
     result = pull(context, [RUN, "output/model", "checkpoints", "home"], here=tmp_path)
-    assert list(result.hosts[0].skipped) == ["output/model"]
-    assert "home/output is no folder; move it away" in result.hosts[0].skipped["output/model"]
+    assert list(result.hosts[0].failed) == ["output/model"]
+    assert "home/output is no folder; move it away" in result.hosts[0].failed["output/model"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
     # The others come.
     assert tree(tmp_path / "home") == {"checkpoints/one": "c1"}
@@ -711,7 +733,7 @@ def test_a_link_that_became_a_folder_and_back(context: Context, tmp_path: Path, 
     assert (home / "best/epoch").read_text() == "best"
     assert (home / "plain/epoch").read_text() == "plain"
     # The file of the earlier pull may be yours by now.
-    assert "deep is a folder; move it away" in result.hosts[0].skipped["output/deep"]
+    assert "deep is a folder; move it away" in result.hosts[0].failed["output/deep"]
     assert (home / "deep/one").read_text() == "1"
     assert (home / "model").read_text() == "weights"
     (home / "deep/one").unlink()
@@ -722,7 +744,7 @@ def test_a_link_that_became_a_folder_and_back(context: Context, tmp_path: Path, 
     (output / "model").symlink_to("best/epoch")
     (output / "deep").unlink()
     (output / "deep").write_text("file")
-    assert not any(host.skipped for host in pull(context, [], here=tmp_path).hosts)
+    assert not any(host.skipped or host.failed for host in pull(context, [], here=tmp_path).hosts)
     assert (home / "model").readlink() == Path("best/epoch")
     assert (home / "deep").read_text() == "file"
     assert not (home / "deep").is_symlink()
@@ -738,7 +760,7 @@ def test_what_no_pull_made_does_not_give_way(context: Context, tmp_path: Path, h
     else:
         os.mkfifo(home / "output")
     result = pull(context, [], here=tmp_path)
-    assert list(result.hosts[0].skipped) == ["output/model"]
+    assert list(result.hosts[0].failed) == ["output/model"]
     assert (home / "output").is_symlink() is (blocked == "link")
     assert list(elsewhere.iterdir()) == []
     assert tree(home) == {name: text for name, text in ALL.items() if not name.startswith("output/")}
@@ -755,8 +777,35 @@ def test_in_a_folder_of_yours_no_file_gives_way_to_a_folder_or_link(
     for name in ("best", "deep"):
         (tmp_path / "home/output" / name).write_text("mine")
     result = pull(context, [RUN, "output", "home"], here=tmp_path)
-    assert sorted(result.hosts[0].skipped) == ["output/best", "output/deep/one"]
+    assert sorted(result.hosts[0].failed) == ["output/best", "output/deep/one"]
     assert tree(tmp_path / "home/output") == {"best": "mine", "deep": "mine", "model": "weights"}
+
+
+def test_files_that_should_have_come_are_failures_and_their_parts_stay(
+    context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int]
+) -> None:
+    """The host cannot read them, and the next pull may."""
+    work = hosts / "gpu2/lab/var/runs" / RUN / "work"
+    (work / "only2").write_bytes(bytes(2_000_000))
+    cut_after["gpu2"] = 1_000_000
+    pull(context, [RUN, "work", "home"], here=tmp_path)
+    (part,) = (tmp_path / "home" / store.PARTS).iterdir()
+    (work / "/".join(["d"] * 101)).mkdir(parents=True)
+    (work / "/".join(["d"] * 101) / "file").touch()
+    (tmp_path / "home/work/only2").mkdir(parents=True)
+    result = pull(context, [RUN, "work", "home"], here=tmp_path)
+    (gpu2,) = (host for host in result.hosts if host.host == "gpu2")
+    deep = "work" + "/d" * 100
+    blocked = f"at home, {tmp_path}/home/work/only2 is a folder; move it away, and run the same again"
+    assert gpu2.failed == {deep: "more than 100 folders deep", "work/only2": blocked}
+    assert not result.missed
+    assert part.stat().st_size > 0
+    (tmp_path / "home/work/only2").rmdir()
+    shutil.rmtree(work / "d")
+    result = pull(context, [RUN, "work", "home"], here=tmp_path)
+    assert not any(host.failed for host in result.hosts)
+    assert (tmp_path / "home/work/only2").stat().st_size == 2_000_000
+    assert not part.parent.exists()
 
 
 def test_a_disk_without_room_is_noticed_before_anything_comes(

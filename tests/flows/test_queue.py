@@ -8,7 +8,7 @@ import shutil
 import socket
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kit.cli.text.run import array_ended, stopped
-from kit.errors import ArrayMeant, InputError, KitError, NotReadyError, StepError
+from kit.errors import ArrayMeant, InputError, Interrupted, KitError, NotReadyError, StepError, UnreachableError
 from kit.events import Note, Warned
 from kit.flows.cluster.down import down
 from kit.flows.queue.arrays import wait_for_all
@@ -170,6 +170,54 @@ def test_the_beginning_of_several_ids_is_named_as_such(line: Line) -> None:
         assert f": {', '.join(named[:3])} …" in caught.value.message
     with pytest.raises(InputError, match="'20' is the beginning of 4 runs: "):
         line.join(np=1, turn=Turn(after=(After(run="20"),)))
+    line.open()
+
+
+def test_the_beginning_of_an_ended_run_and_one_in_line_changes_nothing(line: Line) -> None:
+    line.holder()
+    (second,) = line.join("true", np=1)
+    line.listing()
+    context, word = line.cluster.context(), second[:-1]
+    ended = line.cluster.head.runs / f"{word}{'0' if second[-1] != '0' else '1'}"
+    ended.mkdir()
+    (ended / "record.json").write_text(json.dumps({"id": ended.name, "by": "anna@x", "places": []}))
+    (ended / "end.json").write_text('{"exit_code": 0}')
+    for act in (partial(stop, grace_s=None), wait):
+        with pytest.raises(InputError, match=f"'{word}' is the beginning of 2 runs: .*{second}"):
+            act(context, word)
+    assert [run.id for run in look(context).runs] == [second]
+    assert stop(context, second, grace_s=None).id == second
+    line.open()
+
+
+@pytest.mark.parametrize("array", [(), (0, 1)])
+def test_ctrl_c_while_a_run_joins_the_line_says_how_to_take_it_out(
+    line: Line, monkeypatch: pytest.MonkeyPatch, array: tuple[int, ...]
+) -> None:
+    line.holder()
+    real, broken = Door.ask, [KeyboardInterrupt(), UnreachableError("the connection broke", host="gpu1")]
+
+    def ask(door: Door, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = real(door, request)
+        if request.get("op") == "queue" and broken:
+            raise broken.pop(0)
+        return answer
+
+    monkeypatch.setattr(Door, "ask", ask)
+    messages = (
+        (Interrupted, "interrupted while {} joined the line, so it may be there"),
+        (UnreachableError, "the connection broke; {} may be in line"),
+    )
+    for error, message in messages:
+        with pytest.raises(error) as caught:
+            line.join(np=1, turn=Turn(array=array))
+        waiting = look(line.cluster.context()).runs
+        name = checked_member(waiting[0].array).of if array else waiting[0].id
+        assert caught.value.message == message.format(f"array {name} of 2 runs" if array else f"run {name}")
+        hint = f"look: kit queue; take it out of the line: kit queue rm {name}"
+        assert str(caught.value.hint).endswith(hint)
+        change(line.cluster.context(), "remove", [name])
+    assert look(line.cluster.context()).runs == ()
     line.open()
 
 

@@ -59,7 +59,8 @@ class Scene:
 
     def deaf(self) -> str:
         """A detached run, once all of its ranks are deaf to TERM. Returns its id."""
-        done = self.cluster.kit("run", "-d", "--", *DEAF)
+        # The head keeps the slots of a run that was lost with its container for a minute.
+        done = self.cluster.kit("run", "-d", "--wait", "--", *DEAF)
         assert done.returncode == 0, done.stderr
         run = done.stdout.strip()
         wanted = {name: [(run, rank) for rank in ranks] for name, ranks in ALL.items()}
@@ -97,7 +98,7 @@ class Scene:
         """The next deploy and, on every slot, the next run."""
         deploy = self.cluster.kit("deploy")
         assert deploy.returncode == 0, deploy.stderr
-        run = self.cluster.kit("run", "--", "hostname")
+        run = self.cluster.kit("run", "--wait", "--", "hostname")
         assert run.returncode == 0, run.stderr
         assert sorted(run.stdout.split()) == [name for name in ALL for _ in range(2)], run.stderr
 

@@ -104,7 +104,7 @@ def _readers(host: Any, folder: Path) -> tuple[Callable[[], object], ...]:
 
 def _list(host: Any) -> None:
     listing = far.run_files(host, "mine", RUN)
-    good, _ = pulling.sorted_out(listing.entries, (), ("output", "log"))
+    good = pulling.sorted_out(listing.entries, (), ("output", "log")).entries
     for file in pulling.layout({"bad": good, "good": good[:1]})["bad"]:
         if file.target.startswith("/") or ".." in file.target.split("/"):
             raise AssertionError(f"a file goes out of its folder: {file.target!r}")
@@ -114,7 +114,7 @@ def _shared(host: Any) -> None:
     listing = far.shared_files(host, "/mnt/ckpt", pulling.ALWAYS, far.argv, prefix="checkpoints/")
     pulling.others({"bad": listing, "good": listing})
     kept = pulling.once({"bad": listing, "good": listing})
-    good, _ = pulling.sorted_out(kept["bad"], (), ("checkpoints",))
+    good = pulling.sorted_out(kept["bad"], (), ("checkpoints",)).entries
     for file in pulling.layout({"bad": good, "good": good[:1]})["bad"]:
         if not file.target.startswith(("checkpoints/", "bad/checkpoints/")) or ".." in file.target.split("/"):
             raise AssertionError(f"a file goes out of its folder: {file.target!r}")

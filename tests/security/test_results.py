@@ -18,7 +18,7 @@ import pytest
 
 from kit.errors import AnswerError, StepError
 from kit.model.host import Host
-from kit.model.results import Entry, RunStart, Wanted
+from kit.model.results import Entry, Pulled, RunStart, Wanted
 from kit.plan.run import pulling
 from kit.remote.results import far, fetch, give
 from kit.remote.results.store import Store
@@ -64,10 +64,15 @@ def frame(kind: bytes, value: object) -> bytes:
 
 def fetched(answer: bytes, tmp_path: Path, *, size: int = len(TEXT), code: int = 0) -> list[Path]:
     """Return the files here after a host answered the request for one file with this."""
+    pulled_from(answer, tmp_path, size=size, code=code)
+    return [path for path in (tmp_path / "here" / "output").rglob("*") if path.is_file()]
+
+
+def pulled_from(answer: bytes, tmp_path: Path, *, size: int = len(TEXT), code: int = 0) -> Pulled:
     store = Store(tmp_path / "here")
     store.prepare(0, private=False)
     files = [Wanted(entry=Entry(path="output/a", size=size, time=5), target="output/a")]
-    fetch.fetch(
+    return fetch.fetch(
         cast(LiveTransport, HostThat(answer, code)),
         "top",
         "below",
@@ -76,7 +81,6 @@ def fetched(answer: bytes, tmp_path: Path, *, size: int = len(TEXT), code: int =
         keep=lambda part, file, header: store.keep(part, file.target, time=header.time, mode=header.mode),
         progress=lambda done, whole: None,
     )
-    return [path for path in (tmp_path / "here" / "output").rglob("*") if path.is_file()]
 
 
 GOOD = frame(b"H", {"at": 0, "size": len(TEXT), "time": 5, "mode": 0o644}) + frame(b"D", TEXT)
@@ -86,6 +90,20 @@ TAIL = frame(b"E", {"sha256": SHA, "changed": False})
 def test_a_file_arrives(tmp_path: Path) -> None:
     (path,) = fetched(GOOD + TAIL, tmp_path)
     assert path.read_bytes() == TEXT
+
+
+@pytest.mark.parametrize(
+    ("answer", "gone"),
+    [
+        (frame(b"H", {"error": "Input/output error"}), False),
+        (GOOD + frame(b"E", {"error": "Input/output error"}), False),
+        # A run that lives removed it after kit had listed it.
+        (frame(b"H", {"error": "No such file or directory"}), True),
+    ],
+)
+def test_a_file_that_a_host_cannot_read_is_a_failure(tmp_path: Path, answer: bytes, gone: bool) -> None:
+    pulled = pulled_from(answer, tmp_path)
+    assert (list(pulled.skipped), list(pulled.failed)) == ((["output/a"], []) if gone else ([], ["output/a"]))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +234,9 @@ def test_no_file_of_a_shared_folder_leaves_its_place_at_home(name: str) -> None:
     line = b'["f", "%s", 1, 2, true, 7]\n' % name.encode()
     answer = transport(SHARED_TOP + line + OTHERS + END)
     listed = far.shared_files(answer, "/mnt/ckpt", (0, 9), far.argv, prefix="checkpoints/")
-    good, skipped = pulling.sorted_out(listed.listing.entries, (), ("checkpoints",))
-    assert good == ()
-    assert list(skipped.values()) == ["its name leads out of the folder"]
+    apart = pulling.sorted_out(listed.listing.entries, (), ("checkpoints",))
+    assert (apart.entries, apart.failed) == ((), {})
+    assert list(apart.skipped.values()) == ["its name leads out of the folder"]
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,16 @@ def without_id(request: Dict[str, Any], waiting: Sequence[line.Entry], root: str
 
 
 def begun(word: str, request: Mapping[str, Any], root: str) -> Union[str, desk.Answer]:
-    """Return the id of the run to follow, or the whole answer. A request to stop ends a run's wait."""
-    target = words.meant(word, [*line.entries(root), *leases.living(root)])
+    """Return the id of the run to follow, or the whole answer. A request to stop ends a run's wait.
+
+    The beginning of an id means nothing if it also begins that of a run that has ended.
+    """
+    known = [*line.entries(root), *leases.living(root)]
+    target = words.meant(word, known)
     if target is None:
+        return {"missing": word}
+    whole = word in (target.array, *target.ids)
+    if not whole and words.meant(word, [*known, *desk.records(root)]) is None:
         return {"missing": word}
     if request["op"] == "stop":
         answer = desk.change({"id": word, "how": "remove"}, root)

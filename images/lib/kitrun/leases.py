@@ -12,13 +12,15 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 from kitrun import store
 
-# How long after the head's VM has started its lost runs may still have ranks on other nodes. If its power was cut, the
-# guards there see nothing of that, and wait (kitrun.guard.LOST_S). Then they end the ranks.
+# How long after the start of the head's VM or container its lost runs may still have ranks on other nodes. If the power
+# was cut, the guards there see nothing of that, and wait (kitrun.guard.LOST_S). Then they end the ranks.
 RANKS_S = 60.0
 # In the record of a lost run that nobody can read: it may have ranks on any slot.
 EVERYWHERE = "everywhere"
-# Containers see that of their VM.
-BOOT = "/proc/sys/kernel/random/boot_id"
+# Containers see that of their VM, and their own process 1.
+BOOT, FIRST = "/proc/sys/kernel/random/boot_id", "/proc/1/stat"
+# time.CLOCK_BOOTTIME, which Python 3.6 does not know: the clock of the times in /proc/1/stat.
+BOOTTIME = 7
 
 
 def held(root: Optional[str] = None) -> List[store.Record]:
@@ -27,19 +29,38 @@ def held(root: Optional[str] = None) -> List[store.Record]:
     Those of lost runs come last, and have "lost": true. They hold slots, but nobody can stop or change them.
     """
     records = living(root)
-    # This clock begins with the VM.
-    up_s = time.monotonic()
+    up_s = head_up_s()
     if up_s < RANKS_S:
-        booted = float(round(time.time() - up_s))
-        records += filter(None, [lost(run, booted) for run in _recent(store.runs(root))])
+        began = float(round(time.time() - up_s))
+        records += filter(None, [lost(run, began) for run in _recent(store.runs(root))])
     return records
 
 
+def head_up_s() -> float:
+    """Return for how many seconds the head has been up: its container, or its VM if that is younger."""
+    # This clock begins with the VM.
+    up_s, began = time.monotonic(), container_began()
+    if began is None:
+        return up_s
+    # /proc/uptime has hundredths of a second: who holds slots would seem to change from one look to the next.
+    return min(up_s, max(0.0, time.clock_gettime(BOOTTIME) - began / os.sysconf("SC_CLK_TCK")))
+
+
+def container_began() -> Optional[int]:
+    """Return when the container's process 1 started, in clock ticks since the VM did. None if the system hides it."""
+    try:
+        with open(FIRST, "rb") as file:
+            # The name before it may have blanks and parentheses.
+            return int(file.read(4096).rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _recent(runs: Sequence[store.Run]) -> List[store.Run]:
-    """Return those of the runs that may have been alive when the head's VM went down last.
+    """Return those of the runs that may have been alive when the head's container or VM went down last.
 
     Lost runs keep their records for days, or for good. After the start of a later run in another boot, which is not
-    this one either, the VM has gone down once more. So the ranks of the lost run have ended long ago.
+    this one either, the head has gone down once more. So the ranks of the lost run have ended long ago.
     """
     this, recent = boot(), []
     boots: Set[str] = set()
@@ -55,18 +76,20 @@ def _recent(runs: Sequence[store.Run]) -> List[store.Run]:
 
 
 def boot() -> str:
-    """Return the name of this boot of the VM, or '' if the system does not say it."""
+    """Return a name for this start of the container in this boot of the VM, or '' if the system does not say it."""
     try:
         with open(BOOT, encoding="ascii") as file:
-            return file.read(64).strip()
+            name = file.read(64).strip()
     except (OSError, ValueError):
         return ""
+    began = container_began()
+    return name if began is None else "%s/%d" % (name, began)
 
 
-def lost(run: store.Run, booted: float) -> Optional[store.Record]:
+def lost(run: store.Run, began: float) -> Optional[store.Record]:
     """Return a record for a run of which nobody noted the end, and that has no supervisor. None for another run.
 
-    Its ranks end with RANKS_S, and not with the run's own limit. `booted` is when the VM started.
+    Its ranks end with RANKS_S, and not with the run's own limit. `began` is when the head's container or VM started.
     """
     record = run.record
     if run.watched or run.ending is not None:
@@ -74,7 +97,7 @@ def lost(run: store.Run, booted: float) -> Optional[store.Record]:
     if record is None:
         # The power was cut before the record was on the disk.
         record = {"id": run.id, "places": [], EVERYWHERE: True}
-    return dict(record, started=booted, monotonic=None, limit=RANKS_S, lost=True)
+    return dict(record, started=began, monotonic=None, limit=RANKS_S, lost=True)
 
 
 def living(root: Optional[str] = None) -> List[store.Record]:

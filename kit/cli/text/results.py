@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kit.cli.text.table import fitted
 from kit.model.results import LOG, Copied, PullResult, RemoveRunsResult, RunSize
@@ -55,7 +55,8 @@ def pulled(value: PullResult) -> str:
     more = f"; {unchanged} were there" if unchanged else ""
     # These match, but stayed where they are. What is in the folder of --checkpoint-dir may be of other runs.
     stayed = value.without_work or any(host.skipped for host in value.hosts) or (value.patterns and value.others)
-    if not files and (value.missed or (stayed and not unchanged)):
+    lacks = value.missed or any(host.failed for host in value.hosts)
+    if not files and (lacks or (stayed and not unchanged)):
         return f"No file of run {value.run} came{more}." if value.run else f"No file came{more}."
     if not files and not unchanged and value.patterns:
         return f"No file of run {value.run} matches {', '.join(map(printable, value.patterns))}."
@@ -80,11 +81,8 @@ def pull_notes(value: PullResult) -> str:
     changed = [path for host in value.hosts for path in host.changed if path != LOG]
     if changed:
         lines.append(f"kit: {_names(changed)} changed while kit read it; run the same again later")
-    reasons: dict[str, list[str]] = {}
-    for host in value.hosts:
-        for path, why in host.skipped.items():
-            reasons.setdefault(why, []).append(f"{host.host}:{path}")
-    lines += [f"kit: left out {_names(paths)}: {printable(why)}" for why, paths in reasons.items()]
+    skipped = _by_reason([(host.host, host.skipped) for host in value.hosts])
+    lines += [f"kit: left out {_names(paths)}: {printable(why)}" for why, paths in skipped.items()]
     if value.live:
         lines.append(f"kit: run {value.run} is still running: pull again for what it makes from now on")
     if value.without_work:
@@ -96,9 +94,22 @@ def pull_notes(value: PullResult) -> str:
         count = f"{files_text(other.files)} ({size(other.size)})"
         what = f"left {count} in {folder} on {fold(other.hosts)}, which did not change during the run"
         lines.append(f"kit: {what}; bring all: kit pull {value.run} checkpoints --all-checkpoints")
+    failed = _by_reason([(host.host, host.failed) for host in value.hosts])
+    lines += [f"kit: error: {_names(paths)} did not come: {printable(why)}" for why, paths in failed.items()]
+    if failed:
+        lines.append("  → mend that, then run the same again to fetch the rest")
     if value.missed:
         lines.append(f"kit: error: not everything came from {fold(value.missed)}")
     return "\n".join(lines)
+
+
+def _by_reason(hosts: Sequence[tuple[str, Mapping[str, str]]]) -> Mapping[str, Sequence[str]]:
+    """Return HOST:PATH by reason, from the reasons by path of each host."""
+    reasons: dict[str, list[str]] = {}
+    for host, paths in hosts:
+        for path, why in paths.items():
+            reasons.setdefault(why, []).append(f"{host}:{path}")
+    return reasons
 
 
 def _names(paths: Sequence[str]) -> str:

@@ -57,14 +57,14 @@ def pull(session: Session) -> int:
 
 
 def _brought(session: Session, result: PullResult, kind: str = "pull") -> int:
-    """Print what came home. Return a failure if a host is missing."""
+    """Print what came home. Return a failure if a host or a file is missing."""
     from kit.cli.text import results as text
 
     session.show(kind, result, text.pulled)
     notes = text.pull_notes(result)
     if notes:
         session.terminal.tell(notes)
-    return StepError.exit_code if result.missed else 0
+    return StepError.exit_code if result.missed or any(host.failed for host in result.hosts) else 0
 
 
 def copy(session: Session) -> int:
@@ -120,7 +120,7 @@ VERBS = (
         exits=(
             ("2", "a flag, hosts or kit.yaml is wrong"),
             ("3", "no host can be reached"),
-            ("4", "a host failed, and the others came; or this machine cannot store the files"),
+            ("4", "a host or a file failed, and the others came; or this machine cannot store the files"),
         ),
     ),
     Verb(

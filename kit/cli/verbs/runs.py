@@ -119,7 +119,10 @@ def _show_each(session: Session, records: Sequence[RunRecord], text: str) -> Non
 
 
 def _show_array(session: Session, array: str, records: Sequence[RunRecord]) -> int:
-    """Print how the runs of an array are now. Return the exit code of the first one that did not succeed."""
+    """Print how the runs of an array are now. Return the exit code of the first one that did not succeed.
+
+    If all of these succeeded, and there were others, nobody knows whether the array did.
+    """
     from kit.cli.text import run as text
     from kit.model.result import RunsResult
 
@@ -128,7 +131,9 @@ def _show_array(session: Session, array: str, records: Sequence[RunRecord]) -> i
     _show_each(session, records, session.fitted(text.runs)(table))
     session.terminal.tell(text.array_ended(array, records))
     codes = {"lost": NotReadyError.exit_code, "running": Interrupted.exit_code}
-    return next((code for record in records if (code := codes.get(record.state, record.exit_code or 0))), 0)
+    size = max((record.array.size for record in records if record.array), default=0)
+    unknown = NotReadyError.exit_code if len(records) < size else 0
+    return next((code for record in records if (code := codes.get(record.state, record.exit_code or 0))), unknown)
 
 
 def _word(session: Session) -> str | None:
@@ -205,9 +210,14 @@ VERBS = (
         operands=(RUN,),
         options=CLUSTER,
         notes="With the id of an array, kit waits for the ends of all its runs. The exit code is that of the first of "
-        "them that failed, in the order of their indexes.",
+        "them that failed, in the order of their indexes. It is 5 if the others succeeded and some left the line, or "
+        "were removed before kit saw how they ended.",
         examples=("kit wait && kit run -- python evaluate.py",),
-        exits=JOB,
+        exits=(
+            *(code for code in JOB if code[0] not in {"5", "130"}),
+            ("5", "not ready: nothing is deployed; or the run is lost, or nobody knows how a run of the array ended"),
+            ("130", "interrupted; the run goes on"),
+        ),
     ),
     Verb(
         words=("stop",),

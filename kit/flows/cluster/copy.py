@@ -84,14 +84,16 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
     store = Store(folder, parts=f".kit-cp-{os.getpid()}")
     wanted: dict[str, tuple[Wanted, ...]] = {}
     folders: dict[str, int] = {}
-    skipped = {}
+    apart: dict[str, pulling.Sorted] = {}
     tops: dict[str, str] = {}
     for host, listing in listings.items():
         top = listing.entries[0].path.partition("/")[0] if listing.entries else ""
         tops[host] = top
-        good, skipped[host] = pulling.sorted_out(listing.entries, (), (top,))
+        apart[host] = pulling.sorted_out(listing.entries, (), (top,))
         start = f"{host}/{called}" if len(origin.hosts) > 1 else name or called
-        wanted[host] = tuple(Wanted(entry=entry, target=start + entry.path[len(top) :]) for entry in good)
+        wanted[host] = tuple(
+            Wanted(entry=entry, target=start + entry.path[len(top) :]) for entry in apart[host].entries
+        )
         folders |= {
             start + entry.path[len(top) :]: entry.mode
             for entry in listing.entries
@@ -104,10 +106,13 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
         pulled, failures = fetch_all(context, store, listings, wanted, missing=wanted, commands=commands)
     finally:
         store.finish()
-    hosts = {host: replace(one, skipped={**skipped[host], **one.skipped}) for host, one in pulled.items()}
+    hosts = {
+        host: replace(one, skipped={**apart[host].skipped, **one.skipped}, failed={**apart[host].failed, **one.failed})
+        for host, one in pulled.items()
+    }
     # A part of a folder may stay away, but not what you named.
-    named = {host: one.skipped[tops[host]] for host, one in hosts.items() if tops[host] in one.skipped}
-    none = {host: StepError(f"{origin.path} was not copied: {why}", host=host) for host, why in named.items()}
+    reasons = {host: {**one.skipped, **one.failed}.get(tops[host]) for host, one in hosts.items()}
+    none = {host: StepError(f"{origin.path} was not copied: {why}", host=host) for host, why in reasons.items() if why}
     came = {host: one for host, one in hosts.items() if host not in none}
     fanout.Outcome(results=came, failures={**failures, **none}).or_raise("kit cp")
     return PullResult(run="", folder=str(folder / name if name else folder), hosts=tuple(came.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kit.errors import InputError, NotReadyError
 from kit.events import Note, Warned
@@ -13,29 +13,32 @@ from kit.model.result import RunsResult
 from kit.model.run import Member, RunRecord
 from kit.model.text import plural
 
-_GONE = "taken out of the line, or removed by kit runs rm"
+_GONE = "taken out of the line, or removed by kit runs rm or runs.keep"
+_LIST = "list the runs: kit runs"
 
 
 def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
-    """Wait until all runs of an array have ended. Return those that the head still knows, in the order of indexes.
+    """Wait until all runs of an array have ended. Return those whose ends kit saw, in the order of their indexes.
 
-    After Ctrl-C, one of them has the state `running`. Raises NotReadyError for a run that can never start, and if the
-    head knows none of them any more.
+    Others left the line, or their records were removed before kit could see them: kit warns of these. After Ctrl-C, one
+    of them has the state `running`. Raises NotReadyError for a run that can never start, and if the head knows none of
+    them any more.
     """
     last = -1
+    # The head keeps a limited number of records, and later runs may end while kit waits.
+    ended: dict[str, RunRecord] = {}
     while True:
         listed, members = _looked(context, array)
-        if not members:
-            raise NotReadyError(
-                f"the head does not know any run of {array} any more: {_GONE}", hint="list the runs: kit runs"
-            )
-        ended = {run.id: run for run in listed.runs if run.id in members and run.state != "running"}
+        if not members and not ended:
+            raise NotReadyError(f"the head does not know any run of {array} any more: {_GONE}", hint=_LIST)
+        ended |= {run.id: run for run in listed.runs if run.id in members and run.state != "running"}
         active = _active(listed, members)
         if len(ended) != last and active:
-            context.reporter.report(Note(text=f"{len(ended)} of {plural(len(members), 'run')} of {array} have ended"))
+            known = len({*members, *ended})
+            context.reporter.report(Note(text=f"{len(ended)} of {plural(known, 'run')} of {array} have ended"))
             last = len(ended)
         if not active:
-            records = tuple(ended[run] for run in members)
+            records = _in_order(ended.values())
             _warn_of_missing(context, array, [run.array for run in records if run.array])
             return records
         try:
@@ -46,7 +49,13 @@ def wait_for_all(context: Context, array: str) -> tuple[RunRecord, ...]:
             # Somebody took it out of the line. The others go on.
             continue
         if record.state == "running":
-            return (*(ended[run] for run in members if run in ended), record)
+            return (*_in_order(ended.values()), record)
+        ended[record.id] = record
+
+
+def _in_order(records: Iterable[RunRecord]) -> tuple[RunRecord, ...]:
+    """Return runs of an array in the order of their indexes."""
+    return tuple(sorted(records, key=lambda run: (run.array.index if run.array else 0, run.id)))
 
 
 def _looked(context: Context, array: str) -> tuple[RunsResult, list[str]]:
@@ -66,4 +75,5 @@ def _warn_of_missing(context: Context, array: str, members: Sequence[Member]) ->
     size = max((member.size for member in members), default=0)
     if len(members) < size:
         missing = plural(size - len(members), "run")
-        context.reporter.report(Warned(text=f"the head does not know {missing} of {array} any more: {_GONE}"))
+        text = f"the head does not know {missing} of {array} any more: {_GONE}"
+        context.reporter.report(Warned(text=text, hint=_LIST))

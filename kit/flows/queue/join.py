@@ -61,12 +61,14 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
             _entry(ready, one, plan, turn, nodes, share=share, array=member, code=code)
             for (one, plan), member in zip(launches, members, strict=True)
         ]
-        answer = ready.door.ask({"op": "queue", "entries": entries, **({"diff": diff} if diff else {})})
+        name = array if turn.array else ids[0]
+        what = f"array {name} of {len(ids)} runs" if turn.array else f"run {name}"
+        answer = _asked(ready.door, {"op": "queue", "entries": entries, **({"diff": diff} if diff else {})}, name, what)
     finally:
         ready.door.close()
     _check_answer(context, ready.door, answer)
     # The runs of an array have the same values, and the cache has room for a few hundred files.
-    remember(array if turn.array else ids[0], dict(ready.request.env), members=ids if turn.array else ())
+    remember(name, dict(ready.request.env), members=ids if turn.array else ())
     with answer_of(ready.door.host, "its answer about the line"):
         ahead = convert(answer.get("ahead", ready.door.waiting), int)
     return Queued(
@@ -76,6 +78,19 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         hosts=tuple(node.name for node in nodes),
         array=array if turn.array else "",
     )
+
+
+def _asked(door: Door, request: Mapping[str, Any], name: str, what: str) -> Mapping[str, Any]:
+    """Return the head's answer to what joins the line. Without one, the head may have the request all the same."""
+    hint = f"look: kit queue; take it out of the line: kit queue rm {name}"
+    try:
+        return door.ask(request)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted while {what} joined the line, so it may be there", hint=hint) from None
+    except KitError as error:
+        error.message += f"; {what} may be in line"
+        error.hint = f"{error.hint}; then {hint}" if error.hint else hint
+        raise
 
 
 def _launches(

@@ -57,7 +57,7 @@ def bring(
         context.reporter.report(Phase(name="pull", hosts=tuple(missing)))
     pulled, failures = fetch_all(context, store, listings, wanted, missing=missing, commands=commands)
     for host in blocked.keys() & pulled.keys():
-        pulled = {**pulled, host: replace(pulled[host], skipped={**pulled[host].skipped, **blocked[host]})}
+        pulled = {**pulled, host: replace(pulled[host], failed={**pulled[host].failed, **blocked[host]})}
     return pulled, failures
 
 

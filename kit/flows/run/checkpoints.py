@@ -30,6 +30,8 @@ from kit.remote.ssh import fanout
 from kit.remote.ssh.transport import Transport
 
 _TAKEN = "the run has a file of this name in its own folder, too"
+# What a host says of a folder that root may not read, as on NFS with root_squash: it may be of other people.
+_DENIED = "Permission denied"
 
 
 class Folder(Struct, frozen=True, kw_only=True):
@@ -143,10 +145,14 @@ def bring_checkpoints(
     missed = dict(outcome.failures)
     entries: dict[str, tuple[Entry, ...]] = {}
     skipped: dict[str, dict[str, str]] = {}
+    failed: dict[str, Mapping[str, str]] = {}
     for host, listed in pulling.once(outcome.results).items():
-        good, reasons = pulling.sorted_out(listed, patterns, (names.CHECKPOINTS,))
-        skipped[host] = {**reasons, **{entry.path: _TAKEN for entry in good if entry.path in taken}}
-        entries[host] = tuple(entry for entry in good if entry.path not in taken)
+        one = pulling.sorted_out(listed, patterns, (names.CHECKPOINTS,))
+        closed = {path: why for path, why in one.failed.items() if why == _DENIED}
+        own = {entry.path: _TAKEN for entry in one.entries if entry.path in taken}
+        skipped[host] = {**one.skipped, **closed, **own}
+        failed[host] = {path: why for path, why in one.failed.items() if path not in closed}
+        entries[host] = tuple(entry for entry in one.entries if entry.path not in taken)
         if not outcome.results[host].exists:
             skipped[host][names.CHECKPOINTS] = f"the node has no folder {folder.path}"
     if any(entries.values()):
@@ -166,8 +172,8 @@ def bring_checkpoints(
         text = f"{host}: {folder.path} (--checkpoint-dir): {error.message}"
         context.reporter.report(Warned(text=text, hint=hint or "run the same again to fetch the rest"))
     came = dict(pulled)
-    for host, reasons in skipped.items():
-        if reasons:
-            one = pulled.get(host, Pulled(host=host))
-            came[host] = replace(one, skipped={**reasons, **one.skipped})
+    for host, left_out in skipped.items():
+        if left_out or failed[host]:
+            files = pulled.get(host, Pulled(host=host))
+            came[host] = replace(files, skipped={**left_out, **files.skipped}, failed={**failed[host], **files.failed})
     return Brought(pulled=came, missed=missed, others=pulling.others(outcome.results))

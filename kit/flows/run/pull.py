@@ -68,12 +68,14 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
                 context, folder, request.patterns, store, taken=taken, private=private, all_files=all_checkpoints
             )
             pulled, missed = _together(pulled, shared.pulled), {**shared.missed, **missed}
-        if not missed:
+        hosts = _with_reasons(listings, pulled, chosen)
+        # The next pull continues files of which only a part came.
+        if not missed and not any(host.failed for host in hosts):
             store.finish()
     return PullResult(
         run=run,
         folder=str(store.folder),
-        hosts=_with_skipped(listings, pulled, chosen.skipped),
+        hosts=hosts,
         missed={host: error.message for host, error in missed.items()},
         live=live,
         patterns=request.patterns,
@@ -128,15 +130,15 @@ def _of_the_run(
     return missed
 
 
-def _with_skipped(
-    listings: Iterable[str], pulled: Mapping[str, Pulled], skipped: Mapping[str, Mapping[str, str]]
-) -> tuple[Pulled, ...]:
+def _with_reasons(listings: Iterable[str], pulled: Mapping[str, Pulled], chosen: pulling.Chosen) -> tuple[Pulled, ...]:
     """Return what came from each host, with what was left out there before. A host without either is left out."""
-    return tuple(
-        replace(pulled.get(host, Pulled(host=host)), skipped={**skipped[host], **_skipped(pulled.get(host))})
-        for host in listings
-        if host in pulled or skipped[host]
-    )
+    came = []
+    for host in listings:
+        skipped, failed = chosen.skipped[host], chosen.failed[host]
+        if host in pulled or skipped or failed:
+            one = pulled.get(host, Pulled(host=host))
+            came.append(replace(one, skipped={**skipped, **one.skipped}, failed={**failed, **one.failed}))
+    return tuple(came)
 
 
 def _together(first: Mapping[str, Pulled], second: Mapping[str, Pulled]) -> Mapping[str, Pulled]:
@@ -151,6 +153,7 @@ def _together(first: Mapping[str, Pulled], second: Mapping[str, Pulled]) -> Mapp
             unchanged=one.unchanged + more.unchanged,
             changed=one.changed + more.changed,
             skipped={**one.skipped, **more.skipped},
+            failed={**one.failed, **more.failed},
         )
     return sums
 
@@ -165,10 +168,6 @@ def _settled(context: Context, run: str, listings: Mapping[str, Listing]) -> Map
         again, _ = _listings(context, run, pending)
         listings = {**listings, **again}
     return listings
-
-
-def _skipped(pulled: Pulled | None) -> Mapping[str, str]:
-    return pulled.skipped if pulled else {}
 
 
 def _run(context: Context, word: str | None) -> tuple[str, Mapping[str, KitError]]:

@@ -57,13 +57,14 @@ def is_pattern(word: str) -> bool:
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """What may come home, by host: its entries, and why each of the others is skipped, by path.
+    """What may come home, by host: its entries, and why each of the others stays away, by path (see `Sorted`).
 
     `without_work` are the hosts where files stay because the run's working folder still has its code.
     """
 
     entries: dict[str, tuple[Entry, ...]]
     skipped: dict[str, Mapping[str, str]]
+    failed: dict[str, Mapping[str, str]]
     without_work: tuple[str, ...] = ()
 
 
@@ -71,14 +72,16 @@ def chosen(listings: Mapping[str, Listing], patterns: Sequence[str]) -> Chosen:
     """Return which entries of these hosts the patterns select and may come."""
     entries: dict[str, tuple[Entry, ...]] = {}
     skipped: dict[str, Mapping[str, str]] = {}
+    failed: dict[str, Mapping[str, str]] = {}
     without_work: list[str] = []
     for host, listing in listings.items():
         there = listing.entries
         if listing.unsettled:
             there, files_stay = without_code(there, patterns)
             without_work += [host] * files_stay
-        entries[host], skipped[host] = sorted_out(there, patterns, (*MADE, LOG))
-    return Chosen(entries=entries, skipped=skipped, without_work=tuple(without_work))
+        one = sorted_out(there, patterns, (*MADE, LOG))
+        entries[host], skipped[host], failed[host] = one.entries, one.skipped, one.failed
+    return Chosen(entries=entries, skipped=skipped, failed=failed, without_work=tuple(without_work))
 
 
 def without_code(entries: Sequence[Entry], patterns: Sequence[str]) -> tuple[tuple[Entry, ...], bool]:
@@ -146,21 +149,33 @@ def stays(path: str, target: str) -> bool:
     return True
 
 
-def sorted_out(
-    entries: Sequence[Entry], patterns: Sequence[str], tops: Collection[str]
-) -> tuple[tuple[Entry, ...], Mapping[str, str]]:
-    """Return the files and links to bring home, and a reason for each selected entry that stays away."""
+class Sorted(Struct, frozen=True, kw_only=True):
+    """The files and links to bring home, and the reasons why selected ones stay away, by path.
+
+    kit never brings what is in `skipped`, such as pipes. What is in `failed` should come, and cannot be read.
+    """
+
+    entries: tuple[Entry, ...]
+    skipped: Mapping[str, str]
+    failed: Mapping[str, str]
+
+
+def sorted_out(entries: Sequence[Entry], patterns: Sequence[str], tops: Collection[str]) -> Sorted:
+    """Return which of the selected entries may come home, and why the others may not."""
     good: list[Entry] = []
     skipped: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for entry in entries:
         if entry.kind == "d" or not selects(patterns, entry.path):
             continue
         why = _refusal(entry, tops)
         if why:
             skipped[entry.path] = why
+        elif entry.kind == "e":
+            failed[entry.path] = entry.text
         else:
             good.append(entry)
-    return tuple(good), skipped
+    return Sorted(entries=tuple(good), skipped=skipped, failed=failed)
 
 
 def _refusal(entry: Entry, tops: Collection[str]) -> str:
@@ -168,8 +183,6 @@ def _refusal(entry: Entry, tops: Collection[str]) -> str:
         return "its name leads out of the folder"
     if entry.kind == "s":
         return "it is a device, a socket or a pipe"
-    if entry.kind == "e":
-        return entry.text
     if entry.kind == "l" and not stays(entry.path, entry.text):
         return "it is a link that leads out of the folder"
     return ""

@@ -31,6 +31,8 @@ _MOST_NOTE = 4096
 _MOST_ERRORS = 1 << 16
 # A file may have grown after it was listed: to twice its size, and by this many bytes.
 _GROWTH = 1 << 30
+# What a host says of a file that does not exist: text of Linux.
+_GONE = "No such file or directory"
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -86,6 +88,7 @@ class Fetch:
         self.size = 0
         self.changed: list[str] = []
         self.skipped: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
 
     @property
     def request(self) -> bytes:
@@ -171,7 +174,9 @@ class Fetch:
         self._count(len(payload))
 
     def _skip(self, wanted: Wanted, why: str) -> None:
-        self.skipped[wanted.entry.path] = why[:_MOST_NOTE]
+        # A run that lives may have removed the file after kit listed it. Then there is nothing to bring.
+        reasons = self.skipped if why == _GONE else self.failed
+        reasons[wanted.entry.path] = why[:_MOST_NOTE]
         self._at += 1
 
     def _end(self, trailer: _Trailer) -> None:
@@ -247,4 +252,5 @@ def fetch(
         size=receiver.size,
         changed=tuple(receiver.changed),
         skipped=receiver.skipped,
+        failed=receiver.failed,
     )

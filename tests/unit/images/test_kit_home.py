@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.machinery
 import importlib.util
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -55,11 +58,12 @@ def test_files_of_the_images_root_are_roots_where_the_engine_moves_numbers(
 ) -> None:
     """With userns-remap, a node sees the image's root as 165536, its user 1000 as 166536, and the VM's 7 as 7."""
     target, me = tmp_path / "home", os.lstat(image)
-    owners: dict[str, tuple[int, int]] = {}
-    monkeypatch.setattr(os, "lchown", lambda path, *numbers: owners.update({Path(path).name: numbers}))
+    owners: list[tuple[str, tuple[int, int]]] = []
+    monkeypatch.setattr(os, "lchown", lambda path, *numbers: owners.append((Path(path).name, numbers)))
     home.fill(str(target), str(image), [], root=(me.st_uid, me.st_gid))
-    assert set(owners) == {".bashrc", "config", "a", "deep", "b", "link"}
-    assert set(owners.values()) == {(0, 0)}
+    # The three files and the link have their owners before they have their names.
+    assert sorted(name for name, _ in owners) == [home.PART] * 4 + ["config", "deep"]
+    assert {numbers for _, numbers in owners} == {(0, 0)}
     assert [home.unshifted(number, 165536) for number in (165536, 166536, 7)] == [0, 1000, 7]
     assert [home.unshifted(number, 0) for number in (0, 1000)] == [0, 1000]
 
@@ -136,3 +140,62 @@ def test_places_of_mounts_are_read_from_the_kernels_table() -> None:
         "38 35 98:0 / / rw - ext4 /dev/sda rw",
     ]
     assert home.mounts_below("/root", table) == ["/root/my data"]
+
+
+def test_a_full_disk_leaves_no_half_files_and_says_so_in_a_line(
+    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, copy = tmp_path / "home", shutil.copyfile
+
+    def fails(source: str, part: str, **options: Any) -> object:
+        if Path(source).name in ("a", "b"):
+            Path(part).write_text("h")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return copy(source, part, **options)
+
+    for name, value in (("IMAGE_HOME", str(image)), ("HOMES", str(tmp_path))):
+        monkeypatch.setattr(home, name, value)
+    monkeypatch.setattr(shutil, "copyfile", fails)
+    home.main(str(target))
+    shown = capsys.readouterr().err
+    assert re.fullmatch(
+        f"kit-home: cannot make {target}/config/(a|deep/b) and 1 more: No space left on device; {target} is not .*\n",
+        shown,
+    )
+    there = sorted(str(path.relative_to(target)) for path in target.rglob("*"))
+    assert there == [".bashrc", "config", "config/deep", "link"]
+    # The next start of the node has room.
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    home.main(str(target))
+    assert (target / "config/deep/b").read_text() == "b"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_home_folder_that_cannot_be_made_stops_no_node(
+    tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("IMAGE_HOME", str(image)), ("HOMES", str(tmp_path))):
+        monkeypatch.setattr(home, name, value)
+    (tmp_path / "file").touch()
+    home.main(str(tmp_path / "file/home"))
+    assert f"kit-home: cannot make {tmp_path}/file/home: Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", ["part", "link", "folder"])
+def test_a_part_that_a_kill_left_goes(tmp_path: Path, image: Path, left: str) -> None:
+    target, theirs = tmp_path / "home", tmp_path / "theirs"
+    (target / "config").mkdir(parents=True)
+    theirs.write_text("x")
+    part = target / "config" / home.PART
+    if left == "folder":
+        part.mkdir()
+    elif left == "link":
+        part.symlink_to(theirs)
+    else:
+        part.write_text("half of")
+    failures = home.fill(str(target), str(image), [])
+    assert [path for path, _ in failures] == ([str(target / "config")] if left == "folder" else [])
+    assert theirs.read_text() == "x"
+    if left != "folder":
+        assert sorted(path.name for path in (target / "config").iterdir()) == ["a", "deep"]
+        assert (target / "config/a").read_text() == "a"

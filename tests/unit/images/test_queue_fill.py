@@ -157,6 +157,12 @@ def test_a_record_has_both_clocks() -> None:
     assert record["started"] > 1e9
 
 
+@pytest.fixture(autouse=True)
+def _no_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide how old the container is in which the tests run."""
+    monkeypatch.setattr(leases, "FIRST", str(tmp_path / "no/stat"))
+
+
 @pytest.mark.parametrize(("up_s", "starts"), [(30.0, []), (61.0, ["r1"])])
 def test_slots_of_a_lost_run_are_free_when_its_ranks_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up_s: float, starts: list[str]
@@ -248,9 +254,55 @@ def test_a_run_that_was_lost_in_an_earlier_boot_holds_no_slots(
     assert [record["id"] for record in leases.held(str(tmp_path))] == [f"r{number}" for number in holders]
 
 
-def test_a_record_says_in_which_boot_the_run_started() -> None:
+def test_a_record_says_in_which_boot_the_run_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "FIRST", "/proc/1/stat")
+    assert 0 < leases.head_up_s() <= time.monotonic()
     record = keeper.begin.record_of("r1", {"info": {}, "places": [], "helpers": [], "policy": {}})
-    assert record["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot, began = record["boot"].split("/")
+    assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert int(began) == leases.container_began()
+
+
+# What the kernel writes of a container's first process that started 5000 s after the VM.
+FIRST = f"1 (docker) S (init) S 0 1 1 0 -1 {' '.join(['7'] * 13)} {5000 * os.sysconf('SC_CLK_TCK')} 9 9\n"
+
+
+@pytest.mark.parametrize(
+    ("vm_up_s", "first", "held"),
+    [
+        (5030.0, FIRST, True), (5061.0, FIRST, False),
+        (30.0, None, True),
+        (5030.0, None, False), (5030.0, "", False), (5030.0, "1 (init) S 0", False),
+    ],
+    ids=["container", "container for a minute", "VM", "VM for a minute", "empty", "cut"],
+)  # fmt: skip
+def test_slots_of_a_lost_run_are_held_when_only_the_heads_container_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vm_up_s: float, first: str | None, held: bool
+) -> None:
+    places = [{"node": "gpu1", "slots": [0, 1], "of": 2}]
+    os.close(keeper.store.Run("r1", str(tmp_path / "runs")).create({"id": "r1", "places": places}))
+    file = tmp_path / "stat"
+    monkeypatch.setattr(leases, "FIRST", str(file))
+    if first is not None:
+        file.write_text(first)
+    clocks = SimpleNamespace(monotonic=lambda: vm_up_s, clock_gettime=lambda _: vm_up_s, time=lambda: 1e9)
+    monkeypatch.setattr(leases, "time", clocks)
+    assert [(run["id"], run["started"]) for run in leases.held(str(tmp_path / "runs"))] == [("r1", 1e9 - 30)] * held
+
+
+def test_a_run_lost_with_an_earlier_container_holds_no_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each deploy that recreates the head's container kept its slots from others for a minute."""
+    for number, boot in enumerate(("4/100", "4/100", "4/200", "4/300")):
+        run = keeper.store.Run(f"r{number}", str(tmp_path))
+        os.close(run.create({"id": run.id, "places": [], "boot": boot}))
+        os.utime(run.path("record.json"), (number, number))
+    this = tmp_path / "boot_id"
+    this.write_text("4\n")
+    monkeypatch.setattr(leases, "BOOT", str(this))
+    monkeypatch.setattr(leases, "head_up_s", lambda: 30.0)
+    monkeypatch.setattr(leases, "container_began", lambda: 300)
+    assert leases.boot() == "4/300"
+    assert [record["id"] for record in leases.held(str(tmp_path))] == ["r2", "r3"]
 
 
 def test_no_run_goes_ahead_by_the_limit_of_a_lost_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

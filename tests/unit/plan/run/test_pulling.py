@@ -107,9 +107,11 @@ def test_what_cannot_come_has_a_reason() -> None:
         file("output/../log"),
         file("work/x"),
     )
-    good, skipped = pulling.sorted_out(entries, ["output"], TOPS)
-    assert [entry.path for entry in good] == ["output/a", "output/good"]
-    assert sorted(skipped) == ["output/../log", "output/bad", "output/deep", "output/pipe"]
+    apart = pulling.sorted_out(entries, ["output"], TOPS)
+    assert [entry.path for entry in apart.entries] == ["output/a", "output/good"]
+    assert sorted(apart.skipped) == ["output/../log", "output/bad", "output/pipe"]
+    # What kit would bring if it could be read.
+    assert apart.failed == {"output/deep": "more than 100 folders deep"}
 
 
 def test_a_host_whose_working_folder_has_the_code_keeps_it_there() -> None:
