@@ -59,7 +59,7 @@ class Scene:
 
     def deaf(self) -> str:
         """A detached run, once all of its ranks are deaf to TERM. Returns its id."""
-        # The head keeps the slots of a run that was lost with its container for a minute.
+        # For half a minute, the head keeps the slots of a run that was lost with its container.
         done = self.cluster.kit("run", "-d", "--wait", "--", *DEAF)
         assert done.returncode == 0, done.stderr
         run = done.stdout.strip()

@@ -254,7 +254,7 @@ def test_a_head_that_dies_under_a_run_takes_the_ranks_along(cluster: Cluster) ->
             assert cluster.marked() == {}
     finally:
         assert cluster.kit("deploy").returncode == 0
-    # For a minute, the head cannot know that no other host has a rank of that run.
+    # For half a minute, the head cannot know that no other host has a rank of that run.
     assert cluster.kit("run", "--wait", "--", "true").returncode == 0
 
 

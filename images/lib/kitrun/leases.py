@@ -12,9 +12,11 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 from kitrun import store
 
-# How long after the start of the head's VM or container its lost runs may still have ranks on other nodes. If the power
-# was cut, the guards there see nothing of that, and wait (kitrun.guard.LOST_S). Then they end the ranks.
+# How long after the start of the head's VM its lost runs may still have ranks on other nodes. If the power was cut, the
+# guards there see nothing of that, and wait (kitrun.guard.LOST_S). Then they end the ranks.
 RANKS_S = 60.0
+# The same after the start of its container alone: the guards see that their streams end (kitrun.guard.ENDED_S).
+CONTAINER_RANKS_S = 30.0
 # In the record of a lost run that nobody can read: it may have ranks on any slot.
 EVERYWHERE = "everywhere"
 # Containers see that of their VM, and their own process 1.
@@ -30,15 +32,16 @@ def held(root: Optional[str] = None) -> List[store.Record]:
     """
     records = living(root)
     up_s = head_up_s()
-    if up_s < RANKS_S:
+    # This clock begins with the VM.
+    limit = RANKS_S if time.monotonic() < RANKS_S else CONTAINER_RANKS_S
+    if up_s < limit:
         began = float(round(time.time() - up_s))
-        records += filter(None, [lost(run, began) for run in _recent(store.runs(root))])
+        records += filter(None, [lost(run, began, limit) for run in _recent(store.runs(root))])
     return records
 
 
 def head_up_s() -> float:
     """Return for how many seconds the head has been up: its container, or its VM if that is younger."""
-    # This clock begins with the VM.
     up_s, began = time.monotonic(), container_began()
     if began is None:
         return up_s
@@ -86,10 +89,11 @@ def boot() -> str:
     return name if began is None else "%s/%d" % (name, began)
 
 
-def lost(run: store.Run, began: float) -> Optional[store.Record]:
+def lost(run: store.Run, began: float, limit: float) -> Optional[store.Record]:
     """Return a record for a run of which nobody noted the end, and that has no supervisor. None for another run.
 
-    Its ranks end with RANKS_S, and not with the run's own limit. `began` is when the head's container or VM started.
+    `began` is when the head's container or VM started. Its ranks end `limit` seconds later, and not with the run's own
+    limit.
     """
     record = run.record
     if run.watched or run.ending is not None:
@@ -97,7 +101,7 @@ def lost(run: store.Run, began: float) -> Optional[store.Record]:
     if record is None:
         # The power was cut before the record was on the disk.
         record = {"id": run.id, "places": [], EVERYWHERE: True}
-    return dict(record, started=began, monotonic=None, limit=RANKS_S, lost=True)
+    return dict(record, started=began, monotonic=None, limit=limit, lost=True)
 
 
 def living(root: Optional[str] = None) -> List[store.Record]:

@@ -25,6 +25,7 @@ from tests.fakes import launcher
 
 fill: Any = launcher.load("kitqueue.fill")
 gate: Any = launcher.load("kitqueue.gate")
+guard: Any = launcher.load("kitrun.guard")
 keeper: Any = launcher.load("kitqueue.keeper")
 leases: Any = launcher.load("kitrun.leases")
 line: Any = launcher.load("kitqueue.line")
@@ -176,6 +177,7 @@ def test_slots_of_a_lost_run_are_free_when_its_ranks_have_ended(
             run.finish(ending)
     view = view_of(tmp_path, {"slots": 2, "gpus": 0}, waiting(2), waiting(2))
     assert leases.RANKS_S > nodes.LOST_S
+    assert leases.CONTAINER_RANKS_S > guard.ENDED_S + 5
     monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: up_s, time=time.time))
     mine = keeper.Keeper(str(tmp_path), str(tmp_path / "cluster.json"))
     made = mine._decided(view, leases.held(str(tmp_path)))
@@ -270,11 +272,11 @@ FIRST = f"1 (docker) S (init) S 0 1 1 0 -1 {' '.join(['7'] * 13)} {5000 * os.sys
 @pytest.mark.parametrize(
     ("vm_up_s", "first", "held"),
     [
-        (5030.0, FIRST, True), (5061.0, FIRST, False),
-        (30.0, None, True),
+        (5020.0, FIRST, True), (5031.0, FIRST, False),
+        (20.0, None, True),
         (5030.0, None, False), (5030.0, "", False), (5030.0, "1 (init) S 0", False),
     ],
-    ids=["container", "container for a minute", "VM", "VM for a minute", "empty", "cut"],
+    ids=["container", "container for long", "VM", "VM for long", "empty", "cut"],
 )  # fmt: skip
 def test_slots_of_a_lost_run_are_held_when_only_the_heads_container_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vm_up_s: float, first: str | None, held: bool
@@ -287,11 +289,11 @@ def test_slots_of_a_lost_run_are_held_when_only_the_heads_container_started_agai
         file.write_text(first)
     clocks = SimpleNamespace(monotonic=lambda: vm_up_s, clock_gettime=lambda _: vm_up_s, time=lambda: 1e9)
     monkeypatch.setattr(leases, "time", clocks)
-    assert [(run["id"], run["started"]) for run in leases.held(str(tmp_path / "runs"))] == [("r1", 1e9 - 30)] * held
+    assert [(run["id"], run["started"]) for run in leases.held(str(tmp_path / "runs"))] == [("r1", 1e9 - 20)] * held
 
 
 def test_a_run_lost_with_an_earlier_container_holds_no_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each deploy that recreates the head's container kept its slots from others for a minute."""
+    """Each deploy that recreates the head's container kept its slots from others for half a minute."""
     for number, boot in enumerate(("4/100", "4/100", "4/200", "4/300")):
         run = keeper.store.Run(f"r{number}", str(tmp_path))
         os.close(run.create({"id": run.id, "places": [], "boot": boot}))
@@ -299,7 +301,7 @@ def test_a_run_lost_with_an_earlier_container_holds_no_slots(tmp_path: Path, mon
     this = tmp_path / "boot_id"
     this.write_text("4\n")
     monkeypatch.setattr(leases, "BOOT", str(this))
-    monkeypatch.setattr(leases, "head_up_s", lambda: 30.0)
+    monkeypatch.setattr(leases, "head_up_s", lambda: 20.0)
     monkeypatch.setattr(leases, "container_began", lambda: 300)
     assert leases.boot() == "4/300"
     assert [record["id"] for record in leases.held(str(tmp_path))] == ["r2", "r3"]
