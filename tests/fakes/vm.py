@@ -380,6 +380,8 @@ class FakeVM(SwarmScripts):
             return completed(self.diffs.get(run, b""))
         if operation == "living" and "disk full" not in self.faults:
             return completed("".join(f"{run}\n" for run in self.living))
+        if operation == "slots" and "disk full" not in self.faults:
+            return completed("".join(f"{line}\n" for line in self.slots))
         return failed("sh: out of memory") if "disk full" in self.faults else completed(self._list())
 
     def _load(self, _stdin: bytes, folder: str) -> Completed:
