@@ -24,6 +24,13 @@ OPEN_PORTS = (
     f"open {names.MANAGER_PORT}/tcp to the head, and {names.GOSSIP_PORT}/tcp, {names.GOSSIP_PORT}/udp, "
     f"{names.DATA_PORT}/udp among all VMs (firewall, security group)"
 )
+# What remove.sh and swarm_leave.sh print if the host still manages the cluster's stack.
+STACK_STAYS = "Swarm still runs the stack of "
+
+
+def remove_stack(host: str) -> str:
+    """Return the hint if this host still manages the cluster's stack: kit down removes that of the first host."""
+    return f"put {host} first in the hosts file, then: kit down"
 
 
 class SwarmNode(Struct, frozen=True, kw_only=True):

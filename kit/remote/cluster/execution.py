@@ -35,7 +35,7 @@ class SwarmProgress:
     def __init__(self) -> None:
         self.ids: dict[str, str] = {}
         self.left: list[str] = []
-        self.stay: tuple[str, ...] = ()
+        self.stay: list[str] = []
         self._token: Secret | None = None
         self._lock = threading.Lock()
 
