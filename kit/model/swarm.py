@@ -15,6 +15,8 @@ from kit.model.text import fold
 # Whose key a secret holds. client: the head's key for its logins. head: its sshd's host key. node: the other nodes'.
 Role = Literal["client", "head", "node"]
 
+# The round in which Swarm starts the nodes.
+START = "start"
 # How often members of a swarm made by kit send a heartbeat. Managers mark a member as down after three missed ones.
 HEARTBEAT_S = 20
 # The value of a node's label after its host left the cluster. The other values are head and node.

@@ -639,3 +639,11 @@ def test_down_does_not_forget_a_host_that_keeps_a_stack(fleet: Fleet, reporter: 
     assert again.value.hint == caught.value.hint
     down(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3"]))
     assert all(vm.swarm is None and not vm.containers and not vm.files for vm in fleet.vms.values())
+
+
+def test_a_deploy_that_stops_before_the_stack_does_not_call_hosts_done(fleet: Fleet, context: Deployed) -> None:
+    for name in ("gpu3", "gpu4"):
+        fleet[name].faults.add("firewall")
+    with pytest.raises(HostsFailed, match=r"^2 of 4 hosts failed; the nodes were not started$"):
+        deploy(context())
+    assert not any(services(fleet).values())
