@@ -399,6 +399,25 @@ def test_a_host_that_the_last_deploy_did_not_reach_is_no_other_machine(fleet: Fl
     assert deploy(fleet.context(reporter)).changes == ()
 
 
+def test_a_host_more_that_a_failed_deploy_did_not_reach_is_no_other_machine(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the deploy before it had passed, for other hosts."""
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    fleet.forget_changes()
+    with monkeypatch.context() as patch:
+        lost = UnreachableError("no SSH connection", host="gpu3")
+        patch.setattr(steps, "ship", lambda *_, **__: Shipped(failures={"gpu3": lost}))
+        with pytest.raises(UnreachableError):
+            deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    assert fleet.changes["gpu1"][:2] == ["delete /opt/kit/lab/verified", "write cluster.json"]
+    assert "gpu3" not in fleet.changes
+    again = deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    assert again.changes == ()
+    assert reporter.warnings == []
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])).plan.empty
+
+
 def test_a_host_with_another_name_did_not_leave(fleet: Fleet, reporter: Remembering) -> None:
     """`kit down` at its address would take the cluster's own node off."""
     deploy(fleet.context(reporter))
@@ -687,6 +706,14 @@ def test_a_host_more_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu1"].living = ["20261121-101500-3fa2"]
     assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"], network="10.0.0.0/24")).changed
     assert "up mpinode" in fleet.changes["gpu3"]
+
+
+def test_a_host_more_with_a_node_of_another_cluster_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    deploy(fleet.context(reporter, names=["gpu3"], name="other", ssh_port=34))
+    fleet["gpu1"].living = ["20261121-101500-3fa2"]
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])).changed
+    assert len(fleet["gpu3"].containers) == 2
 
 
 def lease(run: str, *hosts: str) -> str:

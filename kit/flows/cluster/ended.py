@@ -140,9 +140,11 @@ def ends_nodes(steps: Sequence[tuple[str, Step]], cluster: str, observed: Sequen
     touched = {host for host, step in steps if isinstance(step, ComposeUp | RemoveNode)}
     touched |= {host for _, step in steps if isinstance(step, StackDeploy) for host in step.restarts}
     touched |= set(manager.role_changes(steps, cluster, observed[0]))
-    stopped = {facts.host.name for facts in observed if not any(container.running for container in facts.containers)}
+    running = {
+        facts.host.name for facts in observed if any(c.running and c.cluster == cluster for c in facts.containers)
+    }
     stack_goes = any(isinstance(step, StackRemove) for _, step in steps)
-    return bool(stack_goes or touched - stopped or manager.leavers(steps, observed[0]))
+    return bool(stack_goes or touched & running or manager.leavers(steps, observed[0]))
 
 
 def _heads(observed: Sequence[HostFacts]) -> list[Host]:
