@@ -95,7 +95,7 @@ def survey(transport: Transport, cluster: str) -> tuple[RunFolder, ...]:
 
 def survey_with_stack(transport: Transport, cluster: str) -> tuple[tuple[RunFolder, ...], bool]:
     """Return the runs that this host has, and whether it has the file of the cluster's stack in a swarm."""
-    done = transport.run(argv("survey", names.folder(cluster), names.RUNS), timeout_s=LIST_S)
+    done = transport.run(argv("survey", names.folder(cluster), names.RUNS, names.STACK_FILE), timeout_s=LIST_S)
     with answer_of(transport.host.name, "its list of runs"):
         first, *lines = *_lines(done, transport, "its runs could not be read"), b""
         head: _Head = decode(first, _Head, most=_LINE)

@@ -12,8 +12,6 @@ from .living import changed, file_size, lives
 from .mounts import mounts
 from .paths import FOLDER, opened, say, text
 
-# Only the head of a cluster in a swarm has this file in the cluster's folder.
-STACK = "stack.yaml"
 MADE = ("output", "checkpoints", "work")
 # In ns. Ranks of root may set any time.
 LATEST = 2**36 * 10**9
@@ -24,13 +22,13 @@ def ids(cluster: str, below: str) -> None:
     survey(cluster, below, sized=False)
 
 
-def survey(cluster: str, below: str, sized: bool = True) -> None:
+def survey(cluster: str, below: str, stack: str = "", sized: bool = True) -> None:
     try:
         runs = opened(cluster, below)
     except (FileNotFoundError, NotADirectoryError):
         runs = -1
-    if sized:
-        say({"stack": os.path.exists(os.path.join(cluster, STACK))})
+    if stack:
+        say({"stack": os.path.exists(os.path.join(cluster, stack))})
     for name in sorted(os.listdir(runs)) if runs >= 0 else ():
         try:
             fd = os.open(name, FOLDER, dir_fd=runs)

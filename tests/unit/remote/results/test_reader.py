@@ -55,35 +55,35 @@ def living(run: Path) -> Iterator[None]:
 
 
 def test_the_survey_counts_what_runs_made(cluster: Path) -> None:
-    _, one = lines("survey", str(cluster), RUNS)
+    (one,) = lines("survey", str(cluster), RUNS)
     counts = {"files": 3, "output": 5, "checkpoints": 3, "work": 0, "log": 5}
     assert one == {"id": RUN, "live": False, "began": "", **counts}
     with living(cluster / RUNS / RUN):
-        assert lines("survey", str(cluster), RUNS)[1]["live"] is True
+        assert lines("survey", str(cluster), RUNS)[0]["live"] is True
         (cluster / RUNS / RUN / "end.json").touch()
-        assert lines("survey", str(cluster), RUNS)[1]["live"] is False
+        assert lines("survey", str(cluster), RUNS)[0]["live"] is False
 
 
 def test_a_run_began_when_its_record_was_written(cluster: Path) -> None:
     record = cluster / RUNS / RUN / "record.json"
     record.write_text("{}")
     os.utime(record, ns=(1_795_255_200_000_000_001, 1_795_255_200_000_000_001))
-    assert lines("survey", str(cluster), RUNS)[1]["began"] == "20261121-100000"
+    assert lines("survey", str(cluster), RUNS)[0]["began"] == "20261121-100000"
     assert lines("ids", str(cluster), RUNS) == [{"id": RUN, "live": False, "started": 1_795_255_200_000_000_001}]
     os.utime(record, (-5, -5))
-    assert lines("survey", str(cluster), RUNS)[1]["began"] == ""
+    assert lines("survey", str(cluster), RUNS)[0]["began"] == ""
     assert lines("ids", str(cluster), RUNS)[0]["started"] == 0
     record.unlink()
     record.symlink_to(cluster / RUNS / RUN / "log")
-    assert lines("survey", str(cluster), RUNS)[1]["began"] == ""
+    assert lines("survey", str(cluster), RUNS)[0]["began"] == ""
 
 
 def test_a_host_without_runs_has_none(tmp_path: Path) -> None:
-    assert lines("survey", str(tmp_path), RUNS) == [{"stack": False}]
-    assert lines("survey", str(tmp_path / "none"), RUNS) == [{"stack": False}]
+    assert lines("survey", str(tmp_path), RUNS) == []
+    assert lines("survey", str(tmp_path / "none"), RUNS) == []
+    assert lines("survey", str(tmp_path), RUNS, names.STACK_FILE) == [{"stack": False}]
     (tmp_path / names.STACK_FILE).touch()
-    assert lines("survey", str(tmp_path), RUNS) == [{"stack": True}]
-    assert lines("ids", str(tmp_path), RUNS) == []
+    assert lines("survey", str(tmp_path), RUNS, names.STACK_FILE) == [{"stack": True}]
     assert lines("remove", str(tmp_path), RUNS, stdin=b"[]") == []
 
 
@@ -117,7 +117,7 @@ def test_no_link_is_followed(cluster: Path, tmp_path: Path, part: str) -> None:
         far.argv("send", str(cluster / "var"), f"runs/{RUN}"), input=request, capture_output=True, check=False
     )
     assert b"hello" not in sent.stdout
-    for entry in lines("survey", str(cluster), RUNS)[1:]:
+    for entry in lines("survey", str(cluster), RUNS):
         assert entry["output"] == 0
     lines("remove", str(cluster), RUNS, stdin=json.dumps([RUN]).encode())
     assert list(elsewhere.rglob("a.txt")) != []
