@@ -110,10 +110,14 @@ class RunStart(Struct, frozen=True, kw_only=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """The folders of runs by host, and the hosts that could not be asked."""
+    """The folders of runs by host, and the hosts that could not be asked.
+
+    `stacks` are the hosts that have the file of the cluster's stack, as only a head in a swarm has it.
+    """
 
     folders: Mapping[str, tuple[RunFolder, ...]]
     failures: Mapping[str, KitError]
+    stacks: tuple[str, ...] = ()
 
     @property
     def living(self) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from kit.model.text import fold
 # Whose key a secret holds. client: the head's key for its logins. head: its sshd's host key. node: the other nodes'.
 Role = Literal["client", "head", "node"]
 
+# The round in which Swarm starts the nodes.
+START = "start"
 # How often members of a swarm made by kit send a heartbeat. Managers mark a member as down after three missed ones.
 HEARTBEAT_S = 20
 # The value of a node's label after its host left the cluster. The other values are head and node.
@@ -24,6 +26,13 @@ OPEN_PORTS = (
     f"open {names.MANAGER_PORT}/tcp to the head, and {names.GOSSIP_PORT}/tcp, {names.GOSSIP_PORT}/udp, "
     f"{names.DATA_PORT}/udp among all VMs (firewall, security group)"
 )
+# What remove.sh and swarm_leave.sh print if the host still manages the cluster's stack.
+STACK_STAYS = "Swarm still runs the stack of "
+
+
+def remove_stack(host: str) -> str:
+    """Return the hint if this host still manages the cluster's stack: kit down removes that of the first host."""
+    return f"put {host} first in the hosts file, then: kit down"
 
 
 class SwarmNode(Struct, frozen=True, kw_only=True):

@@ -230,13 +230,23 @@ class SwarmScripts:
         self.changed += [line for line in lines if line.startswith("removed")]
         return completed("".join(f"{line}\n" for line in lines))
 
-    def _swarm_leave(self: FakeVM, _stdin: bytes, file: str, stay: str, gone: str) -> Completed:  # type: ignore[misc]
+    def _keeps_stack(self: FakeVM, cluster: str) -> bool:  # type: ignore[misc]
+        if self.swarm is None or not self.swarm.manages(self):
+            return False
+        owners = [body["deploy"].get("labels", {}).get("kit.cluster") for body in self.swarm.services.values()]
+        return cluster in owners and self.swarm.members[self.node_id].labels.get(f"kit.{cluster}") == "head"
+
+    def _swarm_leave(  # type: ignore[misc]
+        self: FakeVM, _stdin: bytes, file: str, stay: str, gone: str, cluster: str
+    ) -> Completed:
         if file not in self.files:
             return completed()
         swarm, node = self.swarm, self.node_id
         if swarm is None or self.files[file][0].decode() != node:
             del self.files[file]
             return completed()
+        if self._keeps_stack(cluster):
+            return failed(f"Swarm still runs the stack of {cluster}, which this host manages")
         if {"all", node} & set(stay.split()) or any(c.task for c in self.containers):
             return completed()
         if swarm.manages(self):

@@ -185,10 +185,16 @@ class FakeVM(SwarmScripts):
             return done
         if argv[0] == "docker":
             return self._docker(argv[1:], stdin)
+        return self._answer_plain(argv)
+
+    def _answer_plain(self, argv: list[str]) -> Completed | None:
         if argv[:2] == ["test", "-e"]:
             return completed() if argv[2] in self.files else failed("")
         if argv[0] == "cat" and argv[1:] and argv[1].startswith("/opt/kit/"):
             return completed(self.files[argv[1]][0].decode()) if argv[1] in self.files else failed("")
+        if argv[0] == "python3" and argv[3:4] == ["survey"] and f"{argv[4]}/stack.yaml" in self.files:
+            # Tests of runs have their folders on this machine, and no stack.
+            return completed('{"stack": true}\n{"end": true}\n')
         if argv[0] == "rm":
             for path in argv[argv.index("--") + 1 :]:
                 self._forget(path)
@@ -287,6 +293,8 @@ class FakeVM(SwarmScripts):
         if "no engine" in self.faults:
             return failed("Cannot connect to the Docker daemon")
         at = words.index("--") if "--" in words else len(words)
+        if f"{folder}/stack.yaml" in self.files and self._keeps_stack(cluster):
+            return failed(f"Swarm still runs the stack of {cluster}, which this host manages")
         images, data = words[:at], words[at + 1 :]
         kept = [one.rpartition("/")[2] for one in data if f"{one}/staged.json" in self.folders]
         homes = ["home stays"] if what == "keep" and f"{folder}/var/home" in self.folders else []
@@ -380,6 +388,8 @@ class FakeVM(SwarmScripts):
             return completed(self.diffs.get(run, b""))
         if operation == "living" and "disk full" not in self.faults:
             return completed("".join(f"{run}\n" for run in self.living))
+        if operation == "slots" and "disk full" not in self.faults:
+            return completed("".join(f"{line}\n" for line in self.slots))
         return failed("sh: out of memory") if "disk full" in self.faults else completed(self._list())
 
     def _load(self, _stdin: bytes, folder: str) -> Completed:

@@ -399,6 +399,25 @@ def test_a_host_that_the_last_deploy_did_not_reach_is_no_other_machine(fleet: Fl
     assert deploy(fleet.context(reporter)).changes == ()
 
 
+def test_a_host_more_that_a_failed_deploy_did_not_reach_is_no_other_machine(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the deploy before it had passed, for other hosts."""
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    fleet.forget_changes()
+    with monkeypatch.context() as patch:
+        lost = UnreachableError("no SSH connection", host="gpu3")
+        patch.setattr(steps, "ship", lambda *_, **__: Shipped(failures={"gpu3": lost}))
+        with pytest.raises(UnreachableError):
+            deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    assert fleet.changes["gpu1"][:2] == ["delete /opt/kit/lab/verified", "write cluster.json"]
+    assert "gpu3" not in fleet.changes
+    again = deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"]))
+    assert again.changes == ()
+    assert reporter.warnings == []
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])).plan.empty
+
+
 def test_a_host_with_another_name_did_not_leave(fleet: Fleet, reporter: Remembering) -> None:
     """`kit down` at its address would take the cluster's own node off."""
     deploy(fleet.context(reporter))
@@ -673,7 +692,7 @@ def test_only_a_node_that_no_head_knows_is_asked_for_ranks(
     # A host that left while a run was active, and comes back: the head knows the run.
     fleet["gpu2"].living = ["20261121-101500-3fa2"]
     fleet["gpu4"].ranks = [("20261121-101500-3fa2", 2, 41)]
-    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3"]))
+    deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3"]), force=True)
     deploy(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3", "gpu4"]))
     assert set(asked) == {"gpu4"}
     # Without ranks, a cluster whose head was lost is deployed as before.
@@ -687,6 +706,70 @@ def test_a_host_more_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:
     fleet["gpu1"].living = ["20261121-101500-3fa2"]
     assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"], network="10.0.0.0/24")).changed
     assert "up mpinode" in fleet.changes["gpu3"]
+
+
+def test_a_host_more_with_a_node_of_another_cluster_ends_no_run(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    deploy(fleet.context(reporter, names=["gpu3"], name="other", ssh_port=34))
+    fleet["gpu1"].living = ["20261121-101500-3fa2"]
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])).changed
+    assert len(fleet["gpu3"].containers) == 2
+
+
+def lease(run: str, *hosts: str) -> str:
+    """Return the line of a run that holds a slot on each of these hosts."""
+    return json.dumps({"id": run, "places": [{"node": host, "slots": [0]} for host in hosts]})
+
+
+def test_a_host_less_spares_the_run_that_uses_it(fleet: Fleet, reporter: Remembering) -> None:
+    """The head's known_hosts would lose the host, so the run's supervisor could not reach its ranks again."""
+    deploy(fleet.context(reporter))
+    runs = ["20261121-101500-3fa2", "20261121-101500-4fa2"]
+    fleet["gpu1"].living = runs
+    fleet["gpu1"].runs = listed(({"id": runs[0], "by": "anna@laptop"}, None), live=True)
+    fleet["gpu1"].slots = [lease(runs[0], "gpu1", "gpu3"), lease(runs[1], "gpu1", "gpu2")]
+    fleet.forget_changes()
+    less = fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"])
+    run = f"the run {runs[0]} of anna@laptop on gpu3 is active"
+    text = f"{run}, and this deploy would end it: gpu3 is no longer in hosts"
+    with pytest.raises(NotReadyError) as caught:
+        deploy(less)
+    assert caught.value.message == f"{text}; nothing was changed"
+    assert caught.value.hint == (
+        "put gpu3 back into hosts, or wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force"
+    )
+    assert not deploy(less, dry_run=True).changed
+    assert reporter.warnings[-1] == Warned(text=text, hint=caught.value.hint)
+    assert fleet.changes == {}
+    # No run uses gpu4.
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])).changed
+    assert deploy(less, force=True).changed
+
+
+def test_ranks_that_somebody_started_by_hand_may_use_a_host_that_leaves(fleet: Fleet, reporter: Remembering) -> None:
+    deploy(fleet.context(reporter))
+    fleet["gpu1"].living = ["by-hand-7"]
+    with pytest.raises(NotReadyError, match=r"by-hand-7 is active, and .* may end it: gpu\[3-4\] are no longer"):
+        deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    # Without its container, the head has no active run.
+    fleet["gpu1"].containers.clear()
+    assert deploy(fleet.context(reporter, names=["gpu1", "gpu2"])).changed
+
+
+def test_a_run_that_begins_on_a_host_that_leaves_while_the_image_ships_is_spared(
+    fleet: Fleet, reporter: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed_without_images(fleet, reporter)
+
+    def ship(*words: Any, **more: Any) -> Shipped:
+        fleet["gpu1"].living = ["20261121-101500-3fa2"]
+        fleet["gpu1"].slots = [lease("20261121-101500-3fa2", "gpu3")]
+        return fleet.ship(*words, **more)
+
+    monkeypatch.setattr(steps, "ship", ship)
+    with pytest.raises(NotReadyError, match=r"on gpu3 is active, .*: gpu3 is no longer in hosts; no container"):
+        deploy(fleet.context(reporter, names=["gpu1", "gpu2", "gpu4"]))
+    assert {change.split()[0] for changes in fleet.changes.values() for change in changes} == {"ship"}
 
 
 def test_only_what_is_missing_is_shipped(fleet: Fleet, reporter: Remembering) -> None:

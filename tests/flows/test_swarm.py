@@ -9,7 +9,7 @@ import pytest
 
 from kit.errors import HostsFailed, NotReadyError, StepError
 from kit.events import Warned
-from kit.flows.cluster.before import left_behind
+from kit.flows.cluster.before import at_head, left_behind
 from kit.flows.cluster.compose import compose_file
 from kit.flows.cluster.deploy import deploy
 from kit.flows.cluster.down import down
@@ -17,6 +17,7 @@ from kit.flows.cluster.exec import exec_hosts
 from kit.flows.cluster.ps import ps
 from kit.flows.cluster.stack import stack_file
 from kit.flows.context import Context
+from kit.flows.run.folders import survey
 from kit.model.names import MEMBER
 from kit.model.plan import Plan
 from kit.plan.cluster import deploy as plans
@@ -590,3 +591,59 @@ def test_a_deploy_that_failed_while_hosts_joined_leaves_no_swarm_after_down(flee
     assert fleet["gpu2"].swarm is not None
     down(context())
     assert all(vm.swarm is None and not vm.files for vm in fleet.vms.values())
+
+
+def with_two_heads(fleet: Fleet, reporter: Remembering) -> None:
+    """Deploy with Compose on gpu1 and gpu2, then with Swarm on gpu2 and gpu3: both heads have a record."""
+    deploy(fleet.context(reporter, names=["gpu1", "gpu2"]))
+    deploy(fleet.context(reporter, names=["gpu2", "gpu3"], orchestrator="swarm"))
+    fleet.forget_changes()
+
+
+def test_down_removes_a_stack_that_is_not_on_the_first_host(fleet: Fleet, reporter: Remembering) -> None:
+    """gpu1 has a record, too, so it is taken for the head."""
+    with_two_heads(fleet, reporter)
+    context = fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])
+    state = survey(context)
+    assert state.stacks == ("gpu2",)
+    assert at_head(context, state.failures) is context
+    swarm = fleet["gpu2"].swarm
+    assert swarm is not None
+    reporter.events.clear()
+    result = down(context, stacks=state.stacks)
+    assert not swarm.services
+    assert not swarm.secrets
+    assert all(vm.swarm is None and not vm.containers and not vm.files for vm in fleet.vms.values())
+    assert "membership in the swarm" in result.removed["gpu2"]
+    assert reporter.warnings == []
+
+
+def test_down_does_not_forget_a_host_that_keeps_a_stack(fleet: Fleet, reporter: Remembering) -> None:
+    """As if gpu2 had not said in the survey that it has one."""
+    with_two_heads(fleet, reporter)
+    context = fleet.context(reporter, names=["gpu1", "gpu2", "gpu3"])
+    with pytest.raises(StepError) as caught:
+        down(context)
+    assert str(caught.value) == (
+        "gpu2: the cluster could not be removed: Swarm still runs the stack of lab, which this host manages"
+    )
+    assert caught.value.hint == "put gpu2 first in the hosts file, then: kit down"
+    assert "/opt/kit/lab/stack.yaml" in fleet["gpu2"].files
+    # An earlier kit removed the folder all the same.
+    for path in [path for path in fleet["gpu2"].files if path.startswith("/opt/kit/lab/")]:
+        del fleet["gpu2"].files[path]
+    with pytest.raises(
+        StepError, match="gpu2: the host could not leave the swarm: Swarm still runs the stack"
+    ) as again:
+        down(context)
+    assert again.value.hint == caught.value.hint
+    down(fleet.context(reporter, names=["gpu2", "gpu1", "gpu3"]))
+    assert all(vm.swarm is None and not vm.containers and not vm.files for vm in fleet.vms.values())
+
+
+def test_a_deploy_that_stops_before_the_stack_does_not_call_hosts_done(fleet: Fleet, context: Deployed) -> None:
+    for name in ("gpu3", "gpu4"):
+        fleet[name].faults.add("firewall")
+    with pytest.raises(HostsFailed, match=r"^2 of 4 hosts failed; the nodes were not started$"):
+        deploy(context())
+    assert not any(services(fleet).values())

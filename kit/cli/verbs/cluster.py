@@ -97,7 +97,7 @@ def down(session: Session) -> int:
         session.reporter.report(Warned(text=warning, hint=failure.hint))
     before = preview(context.spec.name, state, purge=args.purge)
     if args.dry_run:
-        plan = plan_down(context, images=args.images, purge=args.purge)
+        plan = plan_down(context, images=args.images, purge=args.purge, stacks=state.stacks)
         session.emit("down-preview", before)
         session.show("plan", plan, lambda plan: plantext.plan(plan, verbose=args.verbose, width=session.width))
         session.terminal.tell(text.down_preview(before, width=session.told_width))
@@ -112,7 +112,8 @@ def down(session: Session) -> int:
     if not session.confirms(f"Remove cluster {context.spec.name} from {fold(context.inventory.names)}?"):
         session.terminal.tell("Nothing was removed.")
         return 0
-    result = down(context, images=args.images, purge=args.purge, force=args.force, kept=before.keeps, left=left)
+    how = {"images": args.images, "purge": args.purge, "force": args.force}
+    result = down(context, **how, kept=before.keeps, left=left, stacks=state.stacks)
     session.show("down", result, text.down)
     return 0
 

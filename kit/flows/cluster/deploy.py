@@ -12,7 +12,15 @@ from kit.events import Note, Warned
 from kit.flows.cluster import before, lines
 from kit.flows.cluster.concerns import warn, warn_of_base
 from kit.flows.cluster.drift import requirements_digest
-from kit.flows.cluster.ended import ends_nodes, spare_new_runs, spare_others, spare_runs, warn_of_runs
+from kit.flows.cluster.ended import (
+    ends_nodes,
+    spare_new_runs,
+    spare_others,
+    spare_runs,
+    spare_runs_of_leavers,
+    takes_hosts_out,
+    warn_of_runs,
+)
 from kit.flows.cluster.look import Look, failed
 from kit.flows.context import Context
 from kit.model.keys import ClusterKeys, KeyPair
@@ -74,10 +82,14 @@ def _performed(context: Context, look: Look, *, force: bool) -> Plan:
     def spare(part: Round) -> None:
         nonlocal spared
         steps = [(host.host, step) for host in part.hosts for step in host.steps]
-        if not spared and ends_nodes(steps, context.spec.name, look.observed()):
+        if spared:
+            return
+        if ends_nodes(steps, context.spec.name, look.observed()):
             # Once: after this round, a head without its container may have no Python that could answer.
             spared = True
             spare_new_runs(context, look.observed())
+        elif takes_hosts_out(steps):
+            spare_runs_of_leavers(context, look.observed(), "no container was changed")
 
     try:
         plan = perform(context, plan_again, spare)

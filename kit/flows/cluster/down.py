@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 
 from kit.errors import Interrupted, KitError, NotReadyError, StepError, UnreachableError
@@ -26,11 +26,11 @@ from kit.remote.results import far
 from kit.remote.ssh.fanout import Outcome
 
 
-def plan_down(context: Context, *, images: bool = False, purge: bool = False) -> Plan:
-    """Return what `down` does. kit contacts no host for that."""
+def plan_down(context: Context, *, images: bool = False, purge: bool = False, stacks: Collection[str] = ()) -> Plan:
+    """Return what `down` does. kit contacts no host for that. `stacks` are those of the survey."""
     wanted = candidates(context.spec.image).values() if images else ()
     tags = tuple(tag_of(context.spec, image) for image in wanted)
-    return down_plan(context.spec, context.inventory.names, tags, keep=not purge)
+    return down_plan(context.spec, context.inventory.names, tags, keep=not purge, stacks=stacks)
 
 
 def preview(cluster: str, survey: Survey, *, purge: bool) -> DownPreview:
@@ -105,15 +105,16 @@ def down(
     force: bool = False,
     kept: Sequence[RunSize] = (),
     left: Sequence[str] = (),
+    stacks: Collection[str] = (),
 ) -> DownResult:
     """Remove the cluster's containers and folder from all hosts, and with `images` also its image.
 
     What runs made and what they wrote to HOME stays, unless `purge`. Without `force`, raises NotReadyError if a run is
     active or waits in line, or if ranks run on a host that the head has not recorded, and StepError if a host answers,
-    but not that. `kept` and `left` are for the result.
+    but not that. `kept` and `left` are for the result. `stacks` are those of the survey.
     Hosts are done side by side. One error at the end names all hosts that failed.
     """
-    plan = plan_down(context, images=images, purge=purge)
+    plan = plan_down(context, images=images, purge=purge, stacks=stacks)
     # A head that kit cannot reach gives no lock, and must not prevent the removal from the other hosts.
     with changing(context, "down", needs_lock=False) as change:
         if not force:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 
 from kit.errors import NotReadyError, UnreachableError
@@ -13,12 +13,17 @@ from kit.model import names
 from kit.model.host import Host
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
-from kit.model.plan import ComposeUp, Plan, Step
+from kit.model.plan import ComposeUp, Plan, Step, WriteFile
 from kit.model.swarm import RemoveNode, StackDeploy, StackRemove
+from kit.model.text import fold
+from kit.plan.cluster.changes import leavers, runs_on
 from kit.plan.cluster.foreign import nodes_without_head, ranks_of_others
 from kit.plan.cluster.nodes import nodes_of
+from kit.plan.cluster.record import record_of
 from kit.plan.run.owners import active
-from kit.remote.cluster.observe import living_runs
+from kit.remote.cluster.observe import living_runs, run_leases
+
+_HINT = "wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force"
 
 
 def spare_others(
@@ -53,15 +58,22 @@ def spare_others(
 
 
 def spare_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
-    """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run."""
+    """Raise NotReadyError if the plan recreates or ends a node while a run is active: that would end the run.
+
+    Raise it also if a host that a run uses left the hosts file.
+    """
     if living := _ended_runs(plan, observed):
         raise _ends(context, living, observed, "nothing was changed")
+    spare_runs_of_leavers(context, observed, "nothing was changed")
 
 
 def warn_of_runs(context: Context, plan: Plan, observed: Sequence[HostFacts]) -> None:
     """Warn, in a dry run, of active runs that the plan would end."""
     if living := _ended_runs(plan, observed):
         text, hint = _ends_text(context, living, observed)
+        context.reporter.report(Warned(text=text, hint=hint))
+    elif runs := _runs_of_leavers(context, observed):
+        text, hint = _leaves_text(context, runs, observed)
         context.reporter.report(Warned(text=text, hint=hint))
 
 
@@ -85,16 +97,54 @@ def spare_new_runs(context: Context, observed: Sequence[HostFacts]) -> None:
     spare_others(context, observed, nodes, changed="no container was changed")
 
 
+def spare_runs_of_leavers(context: Context, observed: Sequence[HostFacts], changed: str) -> None:
+    """Raise NotReadyError if an active run uses a host that left the hosts file: its supervisor could not reach it."""
+    if runs := _runs_of_leavers(context, observed):
+        text, hint = _leaves_text(context, runs, observed)
+        raise NotReadyError(f"{text}; {changed}", hint=hint)
+
+
+def _runs_of_leavers(context: Context, observed: Sequence[HostFacts]) -> Mapping[str, tuple[str, ...]]:
+    """Return the active runs that use hosts that left the hosts file, each with these hosts (plan.cluster.changes)."""
+    folder = names.folder(context.spec.name)
+    runs: dict[str, tuple[str, ...]] = {}
+    for facts in observed:
+        # Without its container, a head has no active run, and perhaps no Python that could list them.
+        runs_node = any(one.running and one.cluster == context.spec.name for one in facts.containers)
+        if runs_node and (left := _leavers(context, observed, facts)):
+            with closing(context.connect(facts.host)) as transport:
+                leases = run_leases(transport, folder=folder)
+                # After the leases: a run that has ended meanwhile must not look like one without a lease.
+                runs |= runs_on(left, living_runs(transport, folder=folder), leases)
+    return runs
+
+
+def _leavers(context: Context, observed: Sequence[HostFacts], head: HostFacts) -> list[str]:
+    """Return the hosts that the record of this head has, and the hosts file has not."""
+    if (record := record_of(head)) is None:
+        return []
+    nodes, _ = nodes_of(observed, context.spec)
+    left = leavers(record, context.inventory.names, {node.address for node in nodes})
+    return [node.name for node in left]
+
+
+def takes_hosts_out(steps: Sequence[tuple[str, Step]]) -> bool:
+    """Return whether one of these steps (host, step) replaces the record: then, the head reaches no host that left."""
+    return any(isinstance(step, WriteFile) and step.path == names.RECORD for _, step in steps)
+
+
 def ends_nodes(steps: Sequence[tuple[str, Step]], cluster: str, observed: Sequence[HostFacts]) -> bool:
     """Return whether one of these steps (host, step) recreates or ends a container that runs."""
-    from kit.plan.swarm.manager import leavers, role_changes  # noqa: PLC0415  (most deploys end nothing)
+    from kit.plan.swarm import manager  # noqa: PLC0415  (most deploys end nothing)
 
     touched = {host for host, step in steps if isinstance(step, ComposeUp | RemoveNode)}
     touched |= {host for _, step in steps if isinstance(step, StackDeploy) for host in step.restarts}
-    touched |= set(role_changes(steps, cluster, observed[0]))
-    stopped = {facts.host.name for facts in observed if not any(container.running for container in facts.containers)}
+    touched |= set(manager.role_changes(steps, cluster, observed[0]))
+    running = {
+        facts.host.name for facts in observed if any(c.running and c.cluster == cluster for c in facts.containers)
+    }
     stack_goes = any(isinstance(step, StackRemove) for _, step in steps)
-    return bool(stack_goes or touched - stopped or leavers(steps, observed[0]))
+    return bool(stack_goes or touched & running or manager.leavers(steps, observed[0]))
 
 
 def _heads(observed: Sequence[HostFacts]) -> list[Host]:
@@ -112,4 +162,20 @@ def _ends_text(context: Context, living: Iterable[str], observed: Sequence[HostF
 
     runs = with_owners(context, living, _heads(observed))
     ends = ", and this deploy would end it" if len(runs) == 1 else ", and this deploy would end them"
-    return f"{active(runs)}{ends}", "wait for it (kit wait), stop it (kit stop ID), or end it by: kit deploy --force"
+    return f"{active(runs)}{ends}", _HINT
+
+
+def _leaves_text(
+    context: Context, runs: Mapping[str, tuple[str, ...]], observed: Sequence[HostFacts]
+) -> tuple[str, str]:
+    """Return which hosts leave which of these active runs (plan.cluster.changes.runs_on), and what to do."""
+    from kit.flows.run.listing import with_owners  # noqa: PLC0415  (only where a run is active)
+
+    left = list(dict.fromkeys(host for facts in observed for host in _leavers(context, observed, facts)))
+    used = [host for host in left if any(host in hosts for hosts in runs.values())] or left
+    owned = zip(sorted(runs), with_owners(context, runs, _heads(observed)), strict=True)
+    shown = [f"{run} on {fold(runs[id_])}" if runs[id_] else run for id_, run in owned]
+    would = "would" if all(runs.values()) else "may"
+    which = f"{fold(used)} {'is' if len(used) == 1 else 'are'} no longer in {context.inventory.source}"
+    text = f"{active(shown)}, and this deploy {would} end {'it' if len(shown) == 1 else 'them'}: {which}"
+    return text, f"put {fold(used)} back into {context.inventory.source}, or {_HINT}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from kit.errors import HostsFailed
 from kit.flows.cluster.change import Change, changing
 from kit.flows.context import Context
-from kit.model.plan import Plan, Round
+from kit.model.plan import SET_UP, Plan, Round
+from kit.model.swarm import START
 from kit.remote.cluster.execute import execute
 
 
@@ -33,11 +34,18 @@ def _summary(plan: Plan) -> str:
 
 
 def _execute(context: Context, plan: Plan, change: Change, before: Callable[[Round], None]) -> None:
-    failures = execute(change.execution(context), plan, before)
+    execution = change.execution(context)
+    failures = execute(execution, plan, before)
     if failures:
         # If the lock was lost, that is the one cause for all hosts.
         change.check()
-        done = len(plan.hosts) - len(failures)
         if len(failures) == 1:
             raise next(iter(failures.values()))
-        raise HostsFailed(f"{len(failures)} hosts failed, {done} are done", list(failures.values()))
+        raise HostsFailed(_outcome(len(failures), len(plan.hosts), execution.skipped), list(failures.values()))
+
+
+def _outcome(failed: int, count: int, skipped: Collection[str]) -> str:
+    """Return what became of the hosts. `skipped` are the names of the rounds that did not begin."""
+    if {SET_UP, START} & set(skipped):
+        return f"{failed} of {count} hosts failed; the nodes were not started"
+    return f"{failed} hosts failed, {count - failed} are done"

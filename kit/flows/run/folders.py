@@ -24,13 +24,17 @@ from kit.remote.ssh import fanout
 def survey(context: Context) -> Survey:
     """Look at the folders of runs on all hosts. A host that fails is one of the failures."""
 
-    def look(host: Host) -> tuple[RunFolder, ...]:
+    def look(host: Host) -> tuple[tuple[RunFolder, ...], bool]:
         with closing(context.connect(host)) as transport:
-            return far.survey(transport, context.spec.name)
+            return far.survey_with_stack(transport, context.spec.name)
 
     context.reporter.report(Phase(name="look", hosts=context.inventory.names))
     outcome = fanout.each(context.inventory.hosts, look)
-    return Survey(folders=outcome.results, failures=outcome.failures)
+    return Survey(
+        folders={host: there for host, (there, _) in outcome.results.items()},
+        failures=outcome.failures,
+        stacks=tuple(host for host, (_, stack) in outcome.results.items() if stack),
+    )
 
 
 def _records(context: Context, ids: Collection[str]) -> list[StoredRun]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from kit.model import names
 from kit.model.changes import HostChange
 from kit.model.launch import ClusterRecord, Node
-from kit.model.observed import HostFacts
+from kit.model.observed import HostFacts, Lease
 
 
 def host_changes(
@@ -33,6 +33,15 @@ def leavers(before: ClusterRecord, hosts: Sequence[str], addresses: Collection[s
     A host that only has another name is still in the cluster: to remove it would remove the cluster's node.
     """
     return tuple(node for node in before.nodes if node.name not in hosts and node.address not in addresses)
+
+
+def runs_on(hosts: Collection[str], living: Iterable[str], leases: Iterable[Lease]) -> Mapping[str, tuple[str, ...]]:
+    """Return the active runs that may use one of these hosts, each with those that it uses.
+
+    Nobody knows the hosts of a run without a lease, as of ranks that somebody started by hand. It has none here.
+    """
+    used = {lease.run: tuple(host for host in lease.slots if host in hosts) for lease in leases}
+    return {run: used.get(run, ()) for run in sorted(living) if used.get(run) != ()}
 
 
 def complete_deploy(facts: HostFacts) -> bool:

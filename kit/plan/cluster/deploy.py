@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kit.errors import KitError
+from kit.model import names
 from kit.model.keys import ClusterKeys
 from kit.model.launch import Node
 from kit.model.observed import HostFacts
-from kit.model.plan import SET_UP, Plan, Round, plan_of
+from kit.model.plan import SET_UP, DeleteFile, Plan, Round, plan_of
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster import checks, compose, data, rdma, record, resources
 from kit.plan.cluster import plugin as plugins
@@ -87,4 +88,7 @@ def deploy_plan(
     passed = passed_file(text, keys, draft.digests)
     if plan.empty and is_current(passed, observed[0]):
         return plan
-    return plan_of(spec.name, hosts, [*rounds, verify_round(spec.name, nodes, passed, observed[0])])
+    # Steps that change the record delete it.
+    deleted = any(isinstance(step, DeleteFile) and step.path == names.VERIFIED for _, step in plan.steps())
+    checked = names.VERIFIED in observed[0].files and not deleted
+    return plan_of(spec.name, hosts, [*rounds, verify_round(spec.name, nodes, passed, checked=checked)])

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from kit.model import names
 from kit.model.keys import ClusterKeys
 from kit.model.launch import Node
-from kit.model.observed import HostFacts
 from kit.model.plan import VERIFY, DeleteFile, HostPlan, Round, Step, VerifyPeers, WaitSshd, WriteFile
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster.files import PRIVATE, File
@@ -39,13 +38,14 @@ def passed_file(record: str, keys: ClusterKeys, digests: Iterable[str]) -> File:
     return File(names.VERIFIED, content, PRIVATE, "the check passed")
 
 
-def verify_round(cluster: str, nodes: Sequence[Node], passed: File, head: HostFacts) -> Round:
+def verify_round(cluster: str, nodes: Sequence[Node], passed: File, *, checked: bool) -> Round:
     """Return the round that checks the head's logins to all nodes, and then writes `passed`.
+
+    `checked`: by then, the head still has the file of an earlier check.
 
     A check that fails or never runs leaves no such file, so the next deploy runs it again.
     """
     # An earlier check's file goes first: it must not remain if this check fails.
-    checked = names.VERIFIED in head.files
     steps: list[Step] = [DeleteFile(path=names.VERIFIED, why="the check runs again")] if checked else []
     steps += [
         VerifyPeers(

@@ -11,7 +11,7 @@ from kit.model.observed import Container, HostFacts
 from kit.model.plan import HostPlan, Round, Step, WriteFile
 from kit.model.secret import Secret
 from kit.model.spec import ClusterSpec
-from kit.model.swarm import MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
+from kit.model.swarm import START, MakeFolder, RemoveNode, Role, SecretRemove, StackDeploy, SwarmInit, SwarmJoin
 from kit.model.values import replace
 from kit.plan.cluster import data, fence, network, wires
 from kit.plan.cluster import stack as services
@@ -94,11 +94,12 @@ def draft(site: Site) -> Draft:
             waits.append(
                 HostPlan(host=node.name, steps=(wait_sshd(spec, node, service), *([verify] if verify else ())))
             )
+    server = _server(head, site.nodes[0])
     name = stack.image_of(site.observed, tag=site.image.tag, image_id=site.image.id)
     after = (
         Round(name="form the swarm", hosts=(_form(head, site.nodes[0]),)),
-        Round(name="join", hosts=tuple(_join(facts, node, site.nodes[0], name) for facts, node in pairs[1:])),
-        Round(name="start", hosts=(HostPlan(host=head.host.name, steps=tuple(managed)),)),
+        Round(name="join", hosts=tuple(_join(facts, node, server, name) for facts, node in pairs[1:])),
+        Round(name=START, hosts=(HostPlan(host=head.host.name, steps=tuple(managed)),)),
         Round(name="wait for sshd", hosts=tuple(waits)),
         Round(name="tidy up", hosts=(HostPlan(host=head.host.name, steps=tuple(_tidy(head, secrets.values()))),)),
     )
@@ -158,8 +159,17 @@ def _form(head: HostFacts, node: Node) -> HostPlan:
     return HostPlan(host=node.name, steps=() if head.swarm.state == "active" else (step,))
 
 
-def _join(facts: HostFacts, node: Node, head: Node, image: str) -> HostPlan:
-    server = f"{head.address}:{names.MANAGER_PORT}"
+def _server(head: HostFacts, node: Node) -> str:
+    """Return the address at which hosts join the head's swarm. A swarm keeps that with which it was created."""
+    new = f"{node.address}:{names.MANAGER_PORT}"
+    managers = head.swarm.managers if head.swarm.state == "active" else ()
+    if not managers or new in managers:
+        return new
+    own = next((entry.address for entry in head.swarm.nodes if entry.id == head.swarm.node_id), "")
+    return next((manager for manager in managers if manager.rpartition(":")[0] == own), managers[0])
+
+
+def _join(facts: HostFacts, node: Node, server: str, image: str) -> HostPlan:
     step = SwarmJoin(address=node.address, manager=server, image=image, why="the host is not in the swarm yet")
     return HostPlan(host=node.name, steps=() if facts.swarm.state == "active" else (step,))
 

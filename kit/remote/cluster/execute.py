@@ -29,8 +29,9 @@ def execute(execution: Execution, plan: Plan, before: Callable[[Round], None] = 
     each round that is about to begin, and raises a KitError to end the plan there.
     """
     failures: dict[str, KitError] = {}
-    for part in plan.rounds:
+    for at, part in enumerate(plan.rounds):
         if not _begins(part.needs, failures):
+            execution.skipped.extend(later.name for later in plan.rounds[at:])
             break
         ready = [host for host in part.hosts if host.host not in failures]
         if ready:

@@ -35,7 +35,7 @@ class SwarmProgress:
     def __init__(self) -> None:
         self.ids: dict[str, str] = {}
         self.left: list[str] = []
-        self.stay: tuple[str, ...] = ()
+        self.stay: list[str] = []
         self._token: Secret | None = None
         self._lock = threading.Lock()
 
@@ -73,7 +73,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     `check` is called before each step, and raises a KitError if no further step may begin. `removed` collects a line
     for each thing that steps remove from a host. It is None if the verb does not report that. `kept` collects the names
     of data sets that stay on a host, and `homes` the hosts on which home folders of ranks stay. `slow` has the hosts on
-    which a step of an earlier round did not end in time.
+    which a step of an earlier round did not end in time. `skipped` collects the names of rounds that did not begin.
     """
 
     cluster: str
@@ -89,6 +89,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     kept: dict[str, list[str]] = field(default_factory=dict)
     homes: list[str] = field(default_factory=list)
     slow: set[str] = field(default_factory=set)
+    skipped: list[str] = field(default_factory=list)
     # How many of a host's lines `summary` has counted.
     counted: dict[str, int] = field(default_factory=dict)
 

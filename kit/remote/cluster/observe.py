@@ -93,6 +93,18 @@ def living_runs(transport: Transport, *, folder: str) -> tuple[str, ...]:
     return tuple(filter(_is_run, done.text.split()))
 
 
+def run_leases(transport: Transport, *, folder: str) -> tuple[Lease, ...]:
+    """Return the slots that the active runs of the head hold. Raises the errors of `living_runs`."""
+    done = transport.run(script("runs", folder, "slots"), timeout_s=30)
+    if done.code != 0:
+        raise StepError(
+            f"kit cannot know which hosts a run uses: {done.error_text or f'exit {done.code}'}",
+            hint="run the same again, or see why: kit runs",
+            host=transport.host.name,
+        )
+    return leases_of(done.text.splitlines())
+
+
 def leases_of(lines: Sequence[str]) -> tuple[Lease, ...]:
     """Return the slots that active runs hold. Leave out lines that do not fit: ranks can change their run's record."""
     leases = []

@@ -28,6 +28,7 @@ from kit.model.plan import (
 from kit.model.pretended import marked
 from kit.model.registry import address_of, full_name
 from kit.model.secret import Secret
+from kit.model.swarm import STACK_STAYS, remove_stack
 from kit.model.text import plural
 from kit.remote.cluster.execution import Execution, require
 from kit.remote.cluster.gpus import look_into_node
@@ -213,16 +214,17 @@ def end_stagings(execution: Execution, transport: Transport, step: EndStagings) 
 
 
 def remove_cluster(execution: Execution, transport: Transport, step: RemoveCluster) -> None:
-    name, head = transport.host.name, execution.head.name
-    if head in execution.slow and transport.run(["test", "-e", f"{step.folder}/{names.NODE_ENV}"]).code == 0:
+    name, slow = transport.host.name, next(iter(sorted(execution.slow)), None)
+    if slow is not None and transport.run(["test", "-e", f"{step.folder}/{names.NODE_ENV}"]).code == 0:
         raise StepError(
-            f"nothing was removed: {head} did not remove the stack in time, and Swarm would start the node again",
-            hint=f"see the failure of {head}; then: kit down",
+            f"nothing was removed: {slow} did not remove the stack in time, and Swarm would start the node again",
+            hint=f"see the failure of {slow}; then: kit down",
             host=name,
         )
     argv = script("remove", step.cluster, step.folder, "keep" if step.keep else "all", *step.images, "--", *step.data)
     done = transport.run(argv, timeout_s=COMPOSE_TIMEOUT_S)
-    require(done, name, "the cluster could not be removed", "look at it by hand: docker ps -a")
+    hint = remove_stack(name) if STACK_STAYS in done.error_text else "look at it by hand: docker ps -a"
+    require(done, name, "the cluster could not be removed", hint)
     lines = done.text.splitlines()
     if _HOME in lines:
         execution.homes.append(name)

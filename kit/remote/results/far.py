@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -81,23 +81,38 @@ class _Run(Struct, frozen=True, kw_only=True):
     log: int = 0
 
 
+class _Head(Struct, frozen=True, kw_only=True):
+    """The first line of a survey."""
+
+    stack: bool
+
+
 def survey(transport: Transport, cluster: str) -> tuple[RunFolder, ...]:
     """Return the runs that this host has."""
-    done = transport.run(argv("survey", names.folder(cluster), names.RUNS), timeout_s=LIST_S)
-    return tuple(
-        RunFolder(**{name: getattr(run, name) for name in fields(RunFolder)}) for run in _runs(done, transport)
-    )
+    runs, _ = survey_with_stack(transport, cluster)
+    return runs
+
+
+def survey_with_stack(transport: Transport, cluster: str) -> tuple[tuple[RunFolder, ...], bool]:
+    """Return the runs that this host has, and whether it has the file of the cluster's stack in a swarm."""
+    done = transport.run(argv("survey", names.folder(cluster), names.RUNS, names.STACK_FILE), timeout_s=LIST_S)
+    with answer_of(transport.host.name, "its list of runs"):
+        first, *lines = *_lines(done, transport, "its runs could not be read"), b""
+        head: _Head = decode(first, _Head, most=_LINE)
+    runs = _runs(lines[:-1], transport)
+    return tuple(RunFolder(**{name: getattr(run, name) for name in fields(RunFolder)}) for run in runs), head.stack
 
 
 def runs(transport: Transport, cluster: str) -> Mapping[str, RunStart]:
     """Return the runs that this host has, by id."""
     done = transport.run(argv("ids", names.folder(cluster), names.RUNS))
-    return {run.id: RunStart(live=run.live, started=run.started) for run in _runs(done, transport)}
+    lines = _lines(done, transport, "its runs could not be read")
+    return {run.id: RunStart(live=run.live, started=run.started) for run in _runs(lines, transport)}
 
 
-def _runs(done: Completed, transport: Transport) -> Iterator[_Run]:
+def _runs(lines: Iterable[bytes], transport: Transport) -> Iterator[_Run]:
     with answer_of(transport.host.name, "its list of runs"):
-        for line in _lines(done, transport, "its runs could not be read"):
+        for line in lines:
             run: _Run = decode(line, _Run, most=_LINE)
             for count in (run.files, run.output, run.checkpoints, run.work, run.log):
                 _check(count, 0, MOST, line)

@@ -13,7 +13,8 @@ from pathlib import Path
 from kit.remote.machine.assets import images_dir
 
 # Prefixes of scripts: shell functions that find this VM's node, remove a container or a mount, change a member of a
-# swarm, take the lock of the node, or print how long this VM has been up; and a script that another one continues.
+# swarm, take the lock of the node, print how long this VM has been up, or find a stack; and a script that another one
+# continues.
 _BEFORE = {
     "read_runs": "node_name",
     "observe": "read_runs",
@@ -29,7 +30,7 @@ _BEFORE = {
     "data_state": "stores data_places",
     "make_data_folder": "stores data_places",
     "end_stagers": "remove_container stores",
-    "remove": "end_stagers data_places node_lock",
+    "remove": "end_stagers data_places node_lock keeps_stack",
     "compose_up": "node_lock",
     "data_end": "end_stagers",
     "remove_node": "remove_container",
@@ -37,6 +38,7 @@ _BEFORE = {
     "swarm_nodes": "update_node",
     "swarm_join": "clock",
     "swarm_remove": "update_node clock node_lock",
+    "swarm_leave": "keeps_stack",
     "remove_container": "clock",
     "end_exec": "clock",
 }

@@ -2,7 +2,8 @@
 # it removed, 'kept NAME' for each data set that stays, and 'home stays'. WHAT is all, or keep: then the folders of runs
 # that made something stay, and the home folders into which somebody wrote. With an IMAGE, all images of kit go that no
 # container uses. DATA is the folder of a data set; others are found in the usual places, and on disks that kit.yaml named
-# earlier. Needs end_stagers.sh, data_places.sh and node_lock.sh before it.
+# earlier. It removes nothing if Swarm would start the containers again. Needs end_stagers.sh, data_places.sh, node_lock.sh and
+# keeps_stack.sh before it.
 cluster=$1
 folder=$2
 what=$3
@@ -71,6 +72,11 @@ done </proc/self/mountinfo
 # removes must not be what the next deploy writes.
 lock=${folder%/*}/.lock/$cluster.compose
 if [ -d "$folder" ] || [ -e "$lock" ]; then hold_node "$folder" 2>/dev/null; fi
+# Only a head in a swarm has this file. Without it, the next kit down would not know that the stack is here.
+if [ -e "$folder/stack.yaml" ] && keeps_stack "$cluster"; then
+  echo "Swarm still runs the stack of $cluster, which this host manages" >&2
+  exit 1
+fi
 # An engine that does not answer may have containers that come back with it. Then remove nothing.
 ids=
 if command -v docker >/dev/null 2>&1; then

@@ -1,5 +1,6 @@
-# Leaves a swarm if kit added this VM to it and nobody else uses it. Arguments: FILE STAY GONE. FILE has the ID of this
-# VM's node. STAY has the IDs of nodes that must stay, or all. GONE has the IDs of nodes that leave or have left.
+# Leaves a swarm if kit added this VM to it and nobody else uses it. Arguments: FILE STAY GONE CLUSTER. FILE has the ID of
+# this VM's node. STAY has the IDs of nodes that must stay, or all. GONE has the IDs of nodes that leave or have left.
+# It fails if this VM is the head of CLUSTER and still has its stack. Needs keeps_stack.sh before it.
 # Prints 'left ID', 'stays for HOSTNAME' if a member keeps its manager, or 'keeps KIND NAME' for each thing that would
 # be lost and that kit did not make.
 file=$1
@@ -10,6 +11,10 @@ read_info() { timeout 15 docker info --format "{{.Swarm.$1}}"; }
 state=$(read_info LocalNodeState) && node=$(read_info NodeID) && manager=$(read_info ControlAvailable) || exit 1
 # The VM is in no swarm, or in another one by now: do nothing.
 if [ "$state" = inactive ] || { [ "$member" != "$node" ] && [ "$member" != pending ]; }; then tidy; exit 0; fi
+if [ "$manager" = true ] && keeps_stack "$4"; then
+  echo "Swarm still runs the stack of $4, which this host manages" >&2
+  exit 1
+fi
 case " $2 " in *' all '* | *" $node "*) exit 0 ;; esac
 [ -z "$(docker ps --quiet --filter label=com.docker.swarm.task.id)" ] || exit 0
 # Services keep their swarm, as a task here does. Nobody is advised to leave it by force: another manager may need this one.

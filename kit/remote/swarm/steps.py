@@ -20,6 +20,7 @@ from kit.model.swarm import (
     HEARTBEAT_S,
     LEFT,
     OPEN_PORTS,
+    STACK_STAYS,
     ForgetNodes,
     LabelNodes,
     MakeFolder,
@@ -33,6 +34,7 @@ from kit.model.swarm import (
     SwarmLeave,
     UnlabelNodes,
     WaitTasks,
+    remove_stack,
 )
 from kit.remote.cluster.execution import Execution, require
 from kit.remote.cluster.mountfaults import described, mount_fault
@@ -113,10 +115,13 @@ def _join_token(execution: Execution) -> Secret:
 def swarm_leave(execution: Execution, transport: Transport, step: SwarmLeave) -> None:
     """Leave a swarm that kit made, unless a node must stay. A manager leaves only when all others have left."""
     progress = execution.swarm
-    argv = script("swarm_leave", names.MEMBER, " ".join(progress.stay), " ".join([*step.others, *progress.left]))
+    gone = " ".join([*step.others, *progress.left])
+    argv = script("swarm_leave", names.MEMBER, " ".join(progress.stay), gone, execution.cluster)
     done = transport.run(argv, timeout_s=TIMEOUT_S)
     name = transport.host.name
     by_hand = f"by hand: kit ssh {name} -- sudo docker swarm leave --force"
+    if STACK_STAYS in done.error_text:
+        by_hand = remove_stack(name)
     require(done, name, "the host could not leave the swarm", by_hand)
     left = [_member_id(name, line[5:]) for line in done.text.splitlines() if line.startswith("left ")]
     progress.left += left
@@ -194,7 +199,8 @@ def stack_remove(execution: Execution, transport: Transport, step: StackRemove) 
             raise _not_a_manager(step.cluster, name, rest)
         if word == "apart" and rest.startswith("node "):
             raise _not_the_head(step.cluster, name, rest.removeprefix("node "))
-    execution.swarm.stay = tuple(rest for word, _, rest in lines if word == "stay")
+    # More than one host may have had a stack.
+    execution.swarm.stay += [rest for word, _, rest in lines if word == "stay"]
     execution.record_removed(name, [rest for word, _, rest in lines if word == "removed"])
 
 

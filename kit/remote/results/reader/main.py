@@ -1,6 +1,7 @@
 """Does one operation.
 
-survey FOLDER RUNS      a line for each run of a cluster: its size, and whether it lives
+survey FOLDER RUNS [STACK]   a line for each run of a cluster: its size, and whether it lives; before them, a line that
+                        says whether FOLDER has the file STACK
 ids FOLDER RUNS         a line for each run: only whether it lives, and when it started
 list TOP BELOW NAME...  a line for each file in TOP/BELOW (without names: all of it)
 find PATH               the same for one path that a person named, with its links followed

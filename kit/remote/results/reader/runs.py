@@ -22,11 +22,13 @@ def ids(cluster: str, below: str) -> None:
     survey(cluster, below, sized=False)
 
 
-def survey(cluster: str, below: str, sized: bool = True) -> None:
+def survey(cluster: str, below: str, stack: str = "", sized: bool = True) -> None:
     try:
         runs = opened(cluster, below)
     except (FileNotFoundError, NotADirectoryError):
         runs = -1
+    if stack:
+        say({"stack": os.path.exists(os.path.join(cluster, stack))})
     for name in sorted(os.listdir(runs)) if runs >= 0 else ():
         try:
             fd = os.open(name, FOLDER, dir_fd=runs)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kit.model.launch import ClusterRecord
+from kit.model.observed import Lease
 from kit.model.values import replace
-from kit.plan.cluster.changes import complete_deploy, host_changes, leavers
+from kit.plan.cluster.changes import complete_deploy, host_changes, leavers, runs_on
 from tests.fakes.facts import facts, host, node
 
 RECORD = ClusterRecord(
@@ -86,3 +87,11 @@ def test_what_follows_and_what_to_type() -> None:
     (change,) = host_changes(RECORD, observed, [node(2), node(1)], complete=True)
     assert "earlier runs, and what they made, stay on gpu1" in change.text
     assert "kit pull RUN" in str(change.hint)
+
+
+def test_a_run_without_a_lease_may_use_every_host() -> None:
+    leases = [
+        Lease(run=run, slots={host: frozenset({0}) for host in hosts})
+        for run, hosts in {"a": ["gpu1", "gpu3"], "b": ["gpu1", "gpu2"], "ended": ["gpu3"]}.items()
+    ]
+    assert runs_on(["gpu3", "gpu4"], ["by-hand-7", "b", "a"], leases) == {"a": ("gpu3",), "by-hand-7": ()}

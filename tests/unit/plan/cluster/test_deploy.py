@@ -132,7 +132,8 @@ def test_a_new_host() -> None:
     plan = plan_of([*deployed(1, 2), facts(4)])
     assert network_file(plan_of([facts(1), facts(2)])) == b"10.0.0.0/30\n"
     assert network_file(plan) == b"10.0.0.0/29\n"
-    assert kinds(plan, "gpu1") == ["WriteFile"] * 5
+    # The record is about hosts that the check did not reach.
+    assert kinds(plan, "gpu1") == ["DeleteFile"] + ["WriteFile"] * 5
     assert written(plan, "gpu1") == ["cluster.json", "ssh/known_hosts", "ssh/config", "hosts", "network"]
     assert kinds(plan, "gpu2") == []
     assert kinds(plan, "gpu4")[0] == "Ship"
@@ -161,14 +162,24 @@ def test_every_change_is_verified_from_the_head() -> None:
     plan = plan_of([*deployed(1, 2), facts(3)])
     after = check_of(plan)
     assert {host for host, step in plan.steps() if step in after} == {"gpu1"}
-    delete, verify, write = after
-    # In this order: the result of an earlier check must be gone if this one fails or never ends.
-    assert isinstance(delete, DeleteFile)
+    verify, write = after
+    # In this order: the result of an earlier check must be gone before the record changes, or if this check fails.
+    first, second, *_ = steps(plan, "gpu1")
+    assert isinstance(first, DeleteFile)
+    assert isinstance(second, WriteFile)
+    assert (first.path, second.path) == ("verified", "cluster.json")
     assert isinstance(verify, VerifyPeers)
     assert isinstance(write, WriteFile)
-    assert (delete.path, write.path) == ("verified", "verified")
+    assert write.path == "verified"
     assert verify.container == "kit-lab-mpihead"
     assert verify.peers == (("gpu1", "10.0.0.1"), ("gpu2", "10.0.0.2"), ("gpu3", "10.0.0.3"))
+
+
+def test_an_earlier_check_is_deleted_once() -> None:
+    first, second = deployed(1, 2)
+    plan = plan_of([first, replace(second, containers=(), listening=frozenset())])
+    assert kinds(plan, "gpu1") == []
+    assert after_kinds(plan) == ["DeleteFile", "VerifyPeers", "WriteFile"]
 
 
 def after_kinds(plan: Plan) -> list[str]:
@@ -196,7 +207,7 @@ def test_a_check_that_never_came_after_a_change_is_made_up_for() -> None:
     seen = hosts_only(seen, plan_of(seen, spec))
     plan = plan_of(seen, spec)
     assert list(plan.steps(without=VERIFY)) == []
-    assert after_kinds(plan) == ["DeleteFile", "VerifyPeers", "WriteFile"]
+    assert after_kinds(plan) == ["VerifyPeers", "WriteFile"]
     assert plan_of(carried_out(seen, plan), spec).empty
 
 

@@ -34,3 +34,14 @@ def test_the_preview_does_not_promise_that_a_host_leaves_the_swarm() -> None:
 def test_one_host_leaves_the_swarm_after_its_container() -> None:
     plan = down_plan(ClusterSpec(name="lab"), ["gpu1"], ())
     assert [step.kind for _, step in plan.steps()] == ["StackRemove", "RemoveCluster", "SwarmLeave"]
+
+
+def test_a_stack_goes_wherever_it_is() -> None:
+    """Its host leaves the swarm with the head: others need it to leave."""
+    plan = down_plan(ClusterSpec(name="lab"), ["gpu1", "gpu2", "gpu3"], (), stacks=("gpu1", "gpu2"))
+    kinds = {host: [step.kind for name, step in plan.steps() if name == host] for host in plan.hosts}
+    assert kinds["gpu1"] == kinds["gpu2"] == ["StackRemove", "RemoveCluster", "SwarmLeave"]
+    assert kinds["gpu3"] == ["RemoveCluster", "SwarmLeave"]
+    assert [[host.host for host in part.hosts] for part in plan.rounds] == [
+        ["gpu1", "gpu2"], ["gpu1", "gpu2", "gpu3"], ["gpu1", "gpu2"],
+    ]  # fmt: skip

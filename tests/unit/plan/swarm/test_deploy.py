@@ -21,6 +21,7 @@ from kit.model.swarm import (
     StackDeploy,
     StackRemove,
     SwarmFacts,
+    SwarmJoin,
     SwarmLeave,
     SwarmNode,
     SwarmService,
@@ -98,6 +99,26 @@ def test_only_what_a_manager_has_to_do_is_on_the_head() -> None:
     assert [part.host for part in start.hosts] == ["gpu1"]
     join = next(part for part in plan.rounds if part.name == "join")
     assert [part.host for part in join.hosts if part.steps] == ["gpu2"]
+
+
+@pytest.mark.parametrize(
+    ("managers", "server"),
+    [
+        (("10.0.0.1:2377",), "10.0.0.1:2377"),
+        ((), "10.0.0.1:2377"),
+        # The swarm was created with the head's address in another network.
+        (("192.168.7.1:2377",), "192.168.7.1:2377"),
+        (("192.168.7.9:2377", "192.168.7.1:2377"), "192.168.7.1:2377"),
+        (("192.168.7.9:2377", "192.168.7.8:2377"), "192.168.7.9:2377"),
+        (("192.168.7.9:2377", "10.0.0.1:2377"), "10.0.0.1:2377"),
+    ],
+)
+def test_a_host_joins_where_the_manager_listens(managers: tuple[str, ...], server: str) -> None:
+    known = (member(1, address="192.168.7.1"), member(2))
+    (join,) = steps(plan_of([manager(nodes=known, managers=managers), worker(2), facts(3)]), SwarmJoin)
+    assert join.manager == server
+    (first,) = steps(plan_of([facts(1), facts(2)]), SwarmJoin)
+    assert first.manager == "10.0.0.1:2377"
 
 
 @pytest.mark.parametrize(

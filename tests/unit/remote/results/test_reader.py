@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from kit.model import names
 from kit.remote.results import far
 from kit.remote.results.reader import frames, mounts
 
@@ -80,6 +81,9 @@ def test_a_run_began_when_its_record_was_written(cluster: Path) -> None:
 def test_a_host_without_runs_has_none(tmp_path: Path) -> None:
     assert lines("survey", str(tmp_path), RUNS) == []
     assert lines("survey", str(tmp_path / "none"), RUNS) == []
+    assert lines("survey", str(tmp_path), RUNS, names.STACK_FILE) == [{"stack": False}]
+    (tmp_path / names.STACK_FILE).touch()
+    assert lines("survey", str(tmp_path), RUNS, names.STACK_FILE) == [{"stack": True}]
     assert lines("remove", str(tmp_path), RUNS, stdin=b"[]") == []
 
 

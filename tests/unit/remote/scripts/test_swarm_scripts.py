@@ -546,3 +546,33 @@ esac""",
     done = run(bare, script("remove_node", "lab"))
     assert (done.returncode, done.stderr) == (0, "")
     assert docker_calls.read_text().splitlines()[-1] == "rm --force --volumes c1"
+
+
+@pytest.mark.parametrize(
+    ("role", "services", "stays"), [("head", "s1", True), ("head", "", False), ("left", "s1", False)]
+)
+def test_a_head_with_a_stack_is_not_forgotten(
+    bare: Path, tmp_path: Path, role: str, services: str, *, stays: bool
+) -> None:
+    """Without its folder and its membership, the next kit down would not find the stack."""
+    answers = LEAVING.format(
+        **{**NOTHING, "state": "active", "node": "n1", "manager": "true", "other": "Down", "services": ""}
+    )
+    own = f"""case "$*" in
+  'node inspect self'*'"kit.lab"'*) echo {role}; exit ;;
+  'service ls'*kit.cluster=lab) echo "{services}"; exit ;;
+esac
+"""
+    calls = docker(bare, own + answers)
+    folder, file = tmp_path / "lab", tmp_path / "kit" / ".swarm"
+    for path in (folder, file.parent):
+        path.mkdir()
+    (folder / "stack.yaml").touch()
+    file.write_text("n1\n")
+    for argv in (script("remove", "lab", str(folder), "keep", "--"), script("swarm_leave", str(file), "", "", "lab")):
+        done = run(bare, argv)
+        assert done.returncode == int(stays), done.stderr
+        assert ("Swarm still runs the stack of lab, which this host manages" in done.stderr) == stays
+    assert ("ps --all" in calls.read_text(), "swarm leave --force" in calls.read_text()) == (not stays, not stays)
+    (folder / "stack.yaml").unlink()
+    assert run(bare, script("remove", "lab", str(folder), "keep", "--")).returncode == 0

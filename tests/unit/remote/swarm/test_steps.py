@@ -143,3 +143,10 @@ def test_a_large_swarm_has_more_time(step: Step) -> None:
     # The script that removes a stack may wait for an earlier one first.
     (lock_s,) = re.findall(r"flock -w (\d+) ", script("node_lock")[2])
     assert limits == [590.0 + (float(lock_s) if isinstance(step, StackRemove) else 0.0)]
+
+
+def test_the_nodes_that_stay_are_those_of_all_managers() -> None:
+    execution = Execution(cluster="lab", hosts={}, logins={}, connect=None, engine_of=None, reporter=Remembering())  # type: ignore[arg-type]
+    for line in ("stay n1", "manager", "stay all"):
+        ON_HOST[StackRemove](execution, Tasks(line), StackRemove(cluster="lab", why=""))
+    assert execution.swarm.stay == ["n1", "all"]
