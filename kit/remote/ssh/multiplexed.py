@@ -11,6 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from kit.errors import Interrupted, SlowError, UnreachableError
 from kit.model.host import Host, Login
@@ -27,6 +28,9 @@ from kit.remote.ssh.refusals import (
 from kit.remote.ssh.starting import starting
 from kit.remote.ssh.talk import START_S, Ended, LateError, StoppedError, Talk
 from kit.remote.ssh.transport import Completed, Live, LiveTransport, Output, fenced
+
+# The request reaches a process of this machine.
+_CONTROL_S = 10.0
 
 
 class OpenSshTransport(LiveTransport):
@@ -65,10 +69,7 @@ class OpenSshTransport(LiveTransport):
             process.wait()
         folder, self._own_folder = self._own_folder, None
         if folder is not None:
-            login = replace(self._login, socket=f"{folder}/s")
-            subprocess.run(
-                control_argv(login, "exit"), stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False
-            )
+            _control(replace(self._login, socket=f"{folder}/s"), "exit")
             import shutil  # noqa: PLC0415  (slow to import, and kept connections have no such folder)
 
             shutil.rmtree(folder, ignore_errors=True)
@@ -148,5 +149,17 @@ class OpenSshTransport(LiveTransport):
         return ended.code
 
     def _is_alive(self, login: Login) -> bool:
-        argv = control_argv(login, "check")
-        return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+        return _control(login, "check")
+
+
+def _control(login: Login, request: Literal["check", "exit"]) -> bool:
+    """Ask the process that has the connection, and return whether it agrees.
+
+    It may be late, for example if the machine was suspended meanwhile. Without commands, it ends by itself.
+    """
+    argv = control_argv(login, request)
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CONTROL_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0

@@ -86,7 +86,13 @@ class Tunnel:
         Raises StepError if ssh cannot listen. `free` are the words that choose a free port, if they are not `0:PORT`.
         """
         argv = forward_argv(self._login, local, address, port)
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, check=False)
+        try:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise StepError(
+                f"ssh did not answer within {_ASK_S:.0f} s that it listens on {LOOPBACK}:{local}",
+                hint="run the same again",
+            ) from None
         if done.returncode != 0:
             self._raise()
             *_, last = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit {done.returncode}"]

@@ -16,7 +16,7 @@ import pytest
 from kit.errors import Interrupted, StepError, UnreachableError
 from kit.model.host import Login
 from kit.model.values import replace
-from kit.remote.ssh import open_files, talk
+from kit.remote.ssh import multiplexed, open_files, talk
 from kit.remote.ssh.multiplexed import OpenSshTransport
 from kit.remote.ssh.transport import Live
 from tests.fakes.facts import host
@@ -91,6 +91,20 @@ def test_a_process_that_does_not_start_is_no_bug(transport: OpenSshTransport, mo
     with pytest.raises(StepError) as caught:
         transport.run(["true"])
     assert (caught.value.host, caught.value.hint) == ("gpu1", open_files.FILES_HINT)
+
+
+def test_a_shared_connection_that_does_not_answer_in_time_is_no_bug(ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kit and ssh may have been suspended meanwhile, as on a laptop that was closed."""
+    monkeypatch.setattr(multiplexed, "_CONTROL_S", 0.2)
+    ssh.write_text(ssh.read_text().replace("exit 0", "exec sleep 60"))
+    transport = OpenSshTransport(host(1), replace(LOGIN, socket=None))
+    with closing(transport):
+        assert transport.run(["echo", "there"]).stdout == b"there\n"
+        folder = Path(transport._own_folder or "")
+        assert folder.is_dir()
+        with pytest.raises(UnreachableError, match="the connection broke"):
+            transport.run(["sh", "-c", "exit 255"])
+    assert not folder.exists()
 
 
 def test_output_comes_while_the_command_runs(transport: OpenSshTransport) -> None:
