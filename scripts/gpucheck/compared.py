@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,7 +66,10 @@ def driver(root: Path, smi: Smi) -> tuple[str, Sequence[str]]:
 
 def facts(root: Path, clock: Clock, smi: Smi) -> tuple[str, Sequence[str]]:
     """Run the script that kit tune runs on each host, and compare its GPUs and links with nvidia-smi's."""
-    done = run(["sh", str(root / "kit/remote/scripts/tune_facts.sh"), "127.0.0.1"], clock.left(FACTS_S))
+    smi_program, tune_facts = ((root / "kit/remote/scripts" / name).read_text() for name in ("smi.sh", "tune_facts.sh"))
+    # As kit.remote.scripts does it.
+    program = "smi_program=%s\n%s" % (shlex.quote(smi_program), tune_facts)
+    done = run(["sh", "-c", program, "kit-tune_facts", "127.0.0.1"], clock.left(FACTS_S))
     words: dict[str, list[str]] = {}
     for line in done.text.splitlines():
         word, _, rest = line.partition(" ")

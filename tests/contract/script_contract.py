@@ -370,7 +370,7 @@ class ScriptContract:
         assert (swarm.state, swarm.node_id, swarm.manager, swarm.made) == ("active", done.text.strip(), False, True)
         assert swarm.nodes == ()
         assert vm.lines("swarm_remove", vm.cluster, vm.folder, "all") == []
-        assert vm.lines("swarm_leave", vm.member_file, "", "") == [f"left {done.text.strip()}"]
+        assert vm.lines("swarm_leave", vm.member_file, "", "", vm.cluster) == [f"left {done.text.strip()}"]
         assert (vm.facts().swarm.state, vm.read(vm.member_file)) == ("inactive", None)
 
     def test_a_join_that_fails_is_not_remembered(self, vm: Machine) -> None:
@@ -423,25 +423,29 @@ class ScriptContract:
         vm.member("n2")
         vm.member("n3", up=False)
         for stay in ("all", f"n2 {node}"):
-            assert vm.lines("swarm_leave", vm.member_file, stay, "") == []
-        assert vm.lines("swarm_leave", vm.member_file, "", "") == ["stays for n2"]
+            assert vm.lines("swarm_leave", vm.member_file, stay, "", vm.cluster) == []
+        assert vm.lines("swarm_leave", vm.member_file, "", "", vm.cluster) == ["stays for n2"]
         vm.service("own", vm.cluster)
-        assert vm.lines("swarm_leave", vm.member_file, "", "n2") == []
+        assert vm.lines("swarm_leave", vm.member_file, "", "n2", vm.cluster) == []
+        vm.lines("swarm_nodes", f"kit.{vm.cluster}", f"{node}=head")
+        done = vm.run("swarm_leave", vm.member_file, "", "n2", vm.cluster)
+        text = f"Swarm still runs the stack of {vm.cluster}, which this host manages"
+        assert (done.code, done.error_text.strip()) == (1, text)
         vm.lines("swarm_remove", vm.cluster, vm.folder, "all")
         assert vm.facts().swarm.state == "active"
-        assert vm.lines("swarm_leave", vm.member_file, "", "n2") == [f"left {node}"]
+        assert vm.lines("swarm_leave", vm.member_file, "", "n2", vm.cluster) == [f"left {node}"]
         assert (vm.facts().swarm.state, vm.read(vm.member_file)) == ("inactive", None)
-        assert vm.lines("swarm_leave", vm.member_file, "", "") == []
+        assert vm.lines("swarm_leave", vm.member_file, "", "", vm.cluster) == []
 
     def test_who_runs_a_task_stays(self, vm: Machine) -> None:
         vm.init()
         vm.container("task", cluster=OTHER, task=True)
-        assert vm.lines("swarm_leave", vm.member_file, "", "") == []
+        assert vm.lines("swarm_leave", vm.member_file, "", "", vm.cluster) == []
         assert vm.facts().swarm.state == "active"
 
     def test_a_swarm_that_kit_did_not_make_is_left_alone(self, vm: Machine) -> None:
         node = vm.init()
         vm.write(vm.member_file, b"n99\n")
         assert not vm.facts().swarm.made
-        assert vm.lines("swarm_leave", vm.member_file, "", "") == []
+        assert vm.lines("swarm_leave", vm.member_file, "", "", vm.cluster) == []
         assert (vm.facts().swarm.node_id, vm.read(vm.member_file)) == (node, None)

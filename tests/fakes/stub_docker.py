@@ -100,7 +100,7 @@ def member_command(state: dict[str, Any], kind: str, words: list[str]) -> None:
         case ["ls", *rest]:
             show([name for name, body in held.items() if matches(body.get("labels", {}), rest)])
         case ["inspect", "--format", form, *names]:
-            for name in names:
+            for name in (state["swarm"]["node"] if name == "self" else name for name in names):
                 if name not in held:
                     end(f"Error: no such {kind}: {name}")
                 show([shown(kind, name, held[name].get("labels", {}), form)])
@@ -121,7 +121,7 @@ def shown(kind: str, name: str, labels: dict[str, str], form: str) -> str:
     if "range" in form:
         return " ".join([name, *labels])
     if "index" in form:
-        return labels.get("kit.cluster", "")
+        return labels.get(form.split('"')[1], "")
     if "json" not in form:
         return name
     if kind == "node":

@@ -296,7 +296,7 @@ def test_who_leaves_a_swarm(
     file = bare.parent / "kit" / ".swarm"
     file.parent.mkdir()
     file.write_text(f"{member}\n")
-    done = run(bare, script("swarm_leave", str(file), stay, gone))
+    done = run(bare, script("swarm_leave", str(file), stay, gone, "lab"))
     assert done.returncode == 0, done.stderr
     assert (done.stdout == "left n1\n") == left
     assert ("swarm leave --force" in docker_calls.read_text()) == left
@@ -327,7 +327,7 @@ def test_nobody_leaves_a_swarm_that_has_things_of_somebody_else(
     file = bare.parent / "kit" / ".swarm"
     file.parent.mkdir()
     file.write_text("n1\n")
-    done = run(bare, script("swarm_leave", str(file), "", ""))
+    done = run(bare, script("swarm_leave", str(file), "", "", "lab"))
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
     assert ("swarm leave --force" in docker_calls.read_text()) == printed.startswith("left")
     assert file.exists() != printed.startswith("left")
@@ -339,13 +339,13 @@ def test_a_manager_that_lists_no_secrets_does_not_leave(bare: Path) -> None:
     docker_calls = docker(bare, LEAVING.format(**values).replace("printf '\n' ;;\n  'config", "exit 1 ;;\n  'config"))
     file = bare.parent / ".swarm"
     file.write_text("n1\n")
-    assert run(bare, script("swarm_leave", str(file), "", "")).returncode == 1
+    assert run(bare, script("swarm_leave", str(file), "", "", "lab")).returncode == 1
     assert "swarm leave" not in docker_calls.read_text()
 
 
 def test_a_host_that_kit_never_brought_in_is_not_even_asked(bare: Path, tmp_path: Path) -> None:
     docker_calls = docker(bare, "exit 1")
-    assert run(bare, script("swarm_leave", str(tmp_path / ".swarm"), "", "")).returncode == 0
+    assert run(bare, script("swarm_leave", str(tmp_path / ".swarm"), "", "", "lab")).returncode == 0
     assert docker_calls.read_text() == ""
 
 
@@ -559,7 +559,7 @@ def test_a_head_with_a_stack_is_not_forgotten(
         **{**NOTHING, "state": "active", "node": "n1", "manager": "true", "other": "Down", "services": ""}
     )
     own = f"""case "$*" in
-  'node inspect self'*'"kit.lab"'*) echo {role}; exit ;;
+  'node inspect'*'"kit.lab"'*' self') echo {role}; exit ;;
   'service ls'*kit.cluster=lab) echo "{services}"; exit ;;
 esac
 """
