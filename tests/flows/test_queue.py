@@ -262,6 +262,26 @@ def test_stop_names_the_runs_that_wait_for_what_left(line: Line) -> None:
     line.open()
 
 
+def test_an_id_that_another_run_has_is_not_used(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id has the second in it, and four digits."""
+    running, waiting = line.holder(), line.join(np=1)[0]
+    joining = iter([[running, "array"], [waiting, "array"], ["29990101-000000-0001", "array"]])
+    monkeypatch.setattr("kit.flows.queue.join._new_ids", lambda _count: next(joining))
+    assert line.join(np=1) == ("29990101-000000-0001",)
+    starting = iter([running, waiting, "29990101-000000-0002"])
+    monkeypatch.setattr("kit.flows.run.ready.new_run_id", lambda: next(starting))
+    line.open()
+    until(lambda: line.reasons() == {})
+    assert line.cluster.run("true", np=1, hosts=None).plan.run_id == "29990101-000000-0002"
+    # Somebody else takes each new one.
+    monkeypatch.setattr("kit.flows.queue.join._new_ids", lambda _count: [running, "array"])
+    monkeypatch.setattr("kit.flows.run.ready.new_run_id", lambda: waiting)
+    for start in (line.join, partial(line.cluster.run, "true")):
+        with pytest.raises(NotReadyError, match="another run has this id") as caught:
+            start(np=1)
+        assert caught.value.hint == "run the same again"
+
+
 def test_stop_and_rm_take_runs_out_of_the_line(line: Line) -> None:
     line.holder()
     one, two, three = (line.join(np=1)[0] for _ in range(3))

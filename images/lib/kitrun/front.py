@@ -177,6 +177,10 @@ class Front:
                 # kit looked at all this when it planned the run, and it may have changed since.
                 against = gate.against(launch, self.root, now=bool(request.get("now")))
                 if against is None:
+                    # Two runs that somebody starts in the same second may have the same id.
+                    if os.path.lexists(run.folder) or line.has(run.id, self.root):
+                        say({"taken": [run.id]})
+                        return 3
                     self._begin(run, launch)
                     break
             answer = {"held": against.held} if against.held else {"reserved": gate.shown(against.first)}

@@ -8,6 +8,7 @@ from typing import Any
 from kit.errors import InputError, Interrupted, KitError, NotReadyError
 from kit.events import Warned
 from kit.flows.context import Context
+from kit.flows.run.answers import TRIES, id_taken
 from kit.flows.run.code import Code
 from kit.flows.run.environment import sources
 from kit.flows.run.listing import unknown_run
@@ -29,9 +30,21 @@ from kit.remote.run.values import remember
 def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None = None) -> Queued:
     """Put the run at the end of the line, or one run for each index of an array.
 
+    If the head knows another run with one of the new ids, which have the second in them, try again with others.
+
     Its code goes to all hosts that it may get, also to cordoned ones. Its shape is one for the hosts that are not
     cordoned, if it fits there. `door` is one that is already connecting (kit.flows.run.dial).
     """
+    for left in reversed(range(TRIES)):
+        queued = _joined(context, request, turn, door, again=left > 0)
+        if queued is not None:
+            return queued
+        door = None
+    raise AssertionError("the last try joins the line, or raises")
+
+
+def _joined(context: Context, request: RunRequest, turn: Turn, door: Door | None, *, again: bool) -> Queued | None:
+    """Return what joined the line. Return None if a new id is that of another run, and kit may try `again`."""
     entry.check(request)
     detached = replace(request, detach=True, stdin=None, policy=replace(request.policy, operator=None))
     ready = make_ready(context, detached, door=door, waits=True)
@@ -66,6 +79,8 @@ def join(context: Context, request: RunRequest, turn: Turn, *, door: Door | None
         answer = _asked(ready.door, {"op": "queue", "entries": entries, **({"diff": diff} if diff else {})}, name, what)
     finally:
         ready.door.close()
+    if again and "taken" in answer:
+        return None
     _check_answer(context, ready.door, answer)
     # The runs of an array have the same values, and the cache has room for a few hundred files.
     remember(name, dict(ready.request.env), members=ids if turn.array else ())
@@ -231,6 +246,8 @@ def _check_answer(context: Context, door: Door, answer: object) -> None:
         )
     if isinstance(unknown, str):
         raise unknown_run(context, unknown)
+    if "taken" in fields:
+        raise id_taken(door.host)
     why = fields.get("failed")
     raise NotReadyError(
         f"the head could not queue the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",

@@ -11,6 +11,9 @@ from kit.model.answer import answer_of, convert
 from kit.model.run import RunRecord
 from kit.plan.run.records import record_of
 
+# How often a run is planned if other runs that start beside it take its slots, or its id.
+TRIES = 4
+
 
 def run_of(head: str, record: object, ending: object = None, *, live: bool = True) -> RunRecord:
     """Return the run in an answer of this host (kit.plan.run.records.record_of). Raises AnswerError."""
@@ -37,6 +40,11 @@ def lost_run(head: str, run: str, also: str = "") -> NotReadyError:
     """Return the error of a run whose supervisor was killed while kit waited for its end."""
     text = f"run {run} is lost: its supervisor on the head was stopped or killed{also}"
     return NotReadyError(text, hint=names.RESTORE, host=head)
+
+
+def id_taken(head: str) -> NotReadyError:
+    """Return the error of a run whose id, which has the second and four digits, is that of another run."""
+    return NotReadyError("another run has this id: both began in the same second", hint="run the same again", host=head)
 
 
 def outcome(head: str, record: object, ending: Mapping[str, Any] | None) -> RunRecord:

@@ -9,7 +9,7 @@ from typing import Any
 from kit.errors import Interrupted, KitError, NotReadyError
 from kit.events import Note, Warned
 from kit.flows.context import Context
-from kit.flows.run.answers import lost_run, run_of, runs_of
+from kit.flows.run.answers import TRIES, id_taken, lost_run, run_of, runs_of
 from kit.flows.run.busy import on_free_gpus
 from kit.flows.run.environment import sources
 from kit.flows.run.follow import GRACE_S, PATIENCE, Follower, Manner
@@ -27,9 +27,6 @@ from kit.plan.run.owners import named
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
 from kit.remote.run.values import remember
-
-# How often a run is planned if other runs that start beside it take its slots.
-TRIES = 4
 
 
 def run(context: Context, request: RunRequest, *, door: Door | None = None) -> RunResult:
@@ -63,7 +60,7 @@ def run(context: Context, request: RunRequest, *, door: Door | None = None) -> R
 def _begun(context: Context, ready: Ready) -> tuple[LaunchPlan, Follower, Mapping[str, Any]]:
     """Plan the run and start it. Return its plan, what follows it, and the request that started it.
 
-    If another run takes the slots between the two, plan again, with what the head says by then.
+    If another run takes the slots between the two, or has the id, plan again, with what the head says by then.
     """
     request, door = ready.request, ready.door
     for left in reversed(range(TRIES)):
@@ -127,7 +124,7 @@ def _started(
 ) -> int | None:
     """Start the run, after waiting for slots if the request says so. Return how often Ctrl-C came meanwhile.
 
-    Return None if another run has its slots, and kit may plan it `again`.
+    Return None if another run has its slots or its id, and kit may plan it `again`.
     """
     interrupted = 0
     answer: Mapping[str, Any] | None = None
@@ -146,20 +143,23 @@ def _started(
         from kit.flows.run.past import refusal  # noqa: PLC0415  (only where runs wait, or hosts are cordoned)
 
         raise refusal(plan.placement.np, door, answer)
+    if again and ("held" in answer or "taken" in answer):
+        # Another run took the slots after kit had looked, or has the id.
+        return None
     if "held" in answer:
-        # Another run took the slots after kit had looked.
-        holders = runs_of(door.host, answer["held"])
-        if again:
-            return None
-        raise leases.taken(plan.placement.np, holders)
+        raise leases.taken(plan.placement.np, runs_of(door.host, answer["held"]))
     if "started" not in answer:
-        why = answer.get("failed")
-        raise NotReadyError(
-            f"the head could not start the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",
-            hint=f"check whether its disk is full: kit ssh {context.inventory.head.name} -- df -h",
-            host=context.inventory.head.name,
-        )
+        raise id_taken(door.host) if "taken" in answer else _not_started(context.inventory.head.name, answer)
     return interrupted
+
+
+def _not_started(head: str, answer: Mapping[str, Any]) -> NotReadyError:
+    why = answer.get("failed")
+    return NotReadyError(
+        f"the head could not start the run: {why if isinstance(why, str) else 'its launcher gave no reason'}",
+        hint=f"check whether its disk is full: kit ssh {head} -- df -h",
+        host=head,
+    )
 
 
 def _waited(context: Context, door: Door, answer: Mapping[str, Any]) -> Mapping[str, Any]:
