@@ -131,7 +131,7 @@ def test_an_id_is_given_once(head: Head) -> None:
     run = head.new_id()
     assert head.run("true", id=run)[0].story().code == 0
     _, answer = head.run("true", id=run)
-    assert "exists" in answer["failed"]
+    assert answer == {"taken": [run]}
 
 
 def test_input_that_ends_before_or_within_the_request(head: Head) -> None:
