@@ -180,7 +180,7 @@ def image_content(
             for path, content in templates.items()
             if path.startswith("horovod/") and recipe and recipe.horovod
         },
-        **({} if recipe else {path: content for path, content in templates.items() if path.startswith("layer/")}),
+        **{path: content for path, content in templates.items() if path.startswith("openmpi/" if recipe else "layer/")},
         **scripts,
         **library,
         **({} if requirements is None else {REQUIREMENTS_PATH: requirements}),

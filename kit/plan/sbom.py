@@ -16,7 +16,7 @@ PROGRAMS = ("opt/kit/bin/", "opt/kit/lib/")
 # The build compiles this package, and installs its result.
 _COMPILED = frozenset({"horovod"})
 # The program that the build compiles from images/src.
-_COMPILED_FILES = frozenset({"opt/kit/bin/mpi_perf"})
+_COMPILED_FILES = frozenset({"opt/kit/bin/kit-fork", "opt/kit/bin/mpi_perf"})
 
 # The image is not trusted: a name goes into an address of a package, and onto a terminal.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}", re.ASCII)

@@ -247,6 +247,47 @@ def test_a_rank_stays_behind_the_fence(cluster: Cluster) -> None:
         }
 
 
+# Rank 0 asks the daemon of a host to start a program, as every login of that VM could.
+SPAWN = """
+import ctypes, sys
+from ctypes import byref, c_char, c_char_p, c_int, c_void_p
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+mpi.MPI_Init(None, None)
+alone = ctypes.addressof(c_char.in_dll(mpi, "ompi_mpi_comm_self"))
+info = c_void_p()
+mpi.MPI_Info_create(byref(info))
+for key, value in (("host", sys.argv[1]), ("map_by", "slot:OVERSUBSCRIBE")):
+    mpi.MPI_Info_set(info, key.encode(), value.encode())
+mpi.MPI_Comm_spawn.argtypes = [c_char_p, c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p]
+words = (c_char_p * 3)(b"-c", b"id -u >/tmp/spawned", None)
+mpi.MPI_Comm_spawn(b"/bin/sh", words, 1, info, 0, alone, byref(c_void_p()), (c_int * 1)())
+"""
+BESIDE = """
+import ctypes
+mpi = ctypes.CDLL("libmpi.so.40", mode=ctypes.RTLD_GLOBAL)
+mpi.MPI_Init(None, None)
+mpi.MPI_Finalize()
+"""
+EITHER = '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec python3 -c "$3"; exec python3 -c "$1" "$2"'
+
+
+@pytest.mark.parametrize(
+    ("number", "args", "spawns"), [(0, "", False), (1, "", False), (1, "--mca orte_fork_agent env", True)]
+)
+def test_the_daemons_start_nothing_but_the_run(cluster: Cluster, number: int, args: str, *, spawns: bool) -> None:
+    host = cluster.hosts[number]
+    run = ("run", "-np", "2", "--npernode", "1", "-H", "gpu1,gpu2", "--")
+    words = ("sh", "-c", EITHER, "sh", SPAWN, host.address, BESIDE)
+    try:
+        done = cluster.kit(*run, *words, **({"KIT_MPI_ARGS": args} if args else {}))
+        there = cluster.inside(host, "cat", "/tmp/spawned")
+        assert (there.returncode == 0, there.stdout.strip()) == (spawns, "0" if spawns else ""), done.stderr
+        assert ("kit refuses MPI_Comm_spawn" in done.stdout + done.stderr) != spawns
+        assert spawns or done.returncode != 0
+    finally:
+        cluster.inside(host, "rm", "-f", "/tmp/spawned")
+
+
 def test_a_fork_bomb_ends_at_the_limit(cluster: Cluster) -> None:
     """With the limit of kit.yaml, the bomb would take this machine's memory. So it gets a lower one for a moment."""
     node = cluster.hosts[1]

@@ -43,7 +43,9 @@ RUN cd /opt/venv && bin/pip uninstall -q -y cmake wheel && cd lib/python3.*/site
 # A separate stage after Horovod: a change here takes a second to compile, and repeats nothing above.
 FROM build AS programs
 COPY src/ /kit/src/
-RUN mpicc -O3 -std=gnu11 -Wall -Wextra -o /kit/mpi_perf /kit/src/mpi_perf.c && strip /kit/mpi_perf
+RUN mkdir /kit/programs && cd /kit/programs \
+ && mpicc -O3 -std=gnu11 -Wall -Wextra -o mpi_perf /kit/src/mpi_perf.c \
+ && gcc -O2 -std=gnu11 -Wall -Wextra -static -o kit-fork /kit/src/kit_fork.c && strip mpi_perf kit-fork
 
 # rclone reads object stores.
 FROM build AS rclone
@@ -58,7 +60,8 @@ RUN export DEBIAN_FRONTEND=noninteractive && apt-get update -qq \
  && apt-get clean && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /etc/ssh/ssh_host_*
 COPY --from=build /opt/venv /opt/venv
 COPY --from=rclone /kit/rclone /opt/kit/rclone
-COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
+COPY --from=programs /kit/programs/ /opt/kit/bin/
+COPY openmpi/ /etc/openmpi/
 ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
 # Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"
 # root has no password, but can.

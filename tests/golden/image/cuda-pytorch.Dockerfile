@@ -31,7 +31,9 @@ RUN /opt/venv/bin/pip install -q -r /kit/requirements/cuda-pytorch.txt \
 # A separate stage after Horovod: a change here takes a second to compile, and repeats nothing above.
 FROM build AS programs
 COPY src/ /kit/src/
-RUN mpicc -O3 -std=gnu11 -Wall -Wextra -o /kit/mpi_perf /kit/src/mpi_perf.c && strip /kit/mpi_perf
+RUN mkdir /kit/programs && cd /kit/programs \
+ && mpicc -O3 -std=gnu11 -Wall -Wextra -o mpi_perf /kit/src/mpi_perf.c \
+ && gcc -O2 -std=gnu11 -Wall -Wextra -static -o kit-fork /kit/src/kit_fork.c && strip mpi_perf kit-fork
 
 # rclone reads object stores.
 FROM build AS rclone
@@ -49,7 +51,8 @@ COPY --from=build /opt/venv /opt/venv
 COPY --from=build /etc/ld.so.conf.d/kit-cuda.conf /etc/ld.so.conf.d/
 RUN ldconfig
 COPY --from=rclone /kit/rclone /opt/kit/rclone
-COPY --from=programs /kit/mpi_perf /opt/kit/bin/mpi_perf
+COPY --from=programs /kit/programs/ /opt/kit/bin/
+COPY openmpi/ /etc/openmpi/
 ENV PATH=/opt/kit/bin:/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=2
 # Host keys belong to a cluster, never to an image. With the password "!" root could not log in by key either. With "*"
 # root has no password, but can.
