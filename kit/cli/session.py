@@ -51,11 +51,13 @@ class Session(Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> Path:
+        from kit.config.misplaced import refuse_file  # noqa: PLC0415
         from kit.config.paths import expanded, whole  # noqa: PLC0415
 
         # A shell leaves the ~ of --folder=~/x alone.
         folder = expanded(self.args.folder or os.curdir)
         whole(folder)
+        refuse_file(folder)
         return folder
 
     def overrides(self) -> dict[str, object]:

@@ -22,8 +22,19 @@ def refuse_link_to_nowhere(path: Path) -> None:
         )
 
 
+def refuse_file(folder: Path) -> None:
+    """Raise InputError if the folder of -C is a file. -C is easily taken for the flag of kit.yaml."""
+    # Unlike those of Path, these functions raise nothing for an unreadable folder, which reading the files reports.
+    if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112
+        raise InputError(
+            f"{shown(str(folder))} is a file, not a folder",
+            hint="-C takes a folder; name files with --hosts FILE and --config FILE",
+        )
+
+
 def refuse_missing_folder(folder: Path) -> None:
     """Raise InputError if there is no such folder. It is no folder without files: kit would use all defaults."""
+    refuse_file(folder)
     try:
         folder.stat()
     except FileNotFoundError:

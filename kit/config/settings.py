@@ -42,6 +42,8 @@ CONFIG_VARIABLE = "KIT_CONFIG"
 # Names that people give these files, and that kit does not read.
 _HOSTS_NAMES = ("hosts.txt", "hostfile", "hostfile.txt", "machinefile")
 _CONFIG_NAMES = ("kit.yml",)
+# What many programs take for standard input.
+_STDIN = "-"
 
 _Read = TypeVar("_Read")
 # Returns the text of a file, or None if there is no file.
@@ -113,6 +115,8 @@ def load_hosts(
         hint = "`kit init` writes one for you to fill in; `kit lab up` makes a cluster on this machine to try kit"
         if hosts_flag and _chooses_hosts(folder / "hosts", str(hosts_flag), text_of):
             hint = f"--hosts names a file; to use only some hosts, where the verb can: -H {plain(named)}"
+        elif named == _STDIN:
+            hint = "to read standard input: --hosts /dev/stdin"
         above = None if named else file_above(folder, path.name)
         raise InputError(
             f"there is no hosts file {shown(str(path))}",
@@ -177,11 +181,10 @@ def _load_spec(
     if text is None:
         refuse_link_to_nowhere(path)
     if text is None and named:
-        raise InputError(
-            f"there is no file {shown(str(path))}",
-            hint="name an existing file, or none: kit then reads ./kit.yaml if it exists",
-            file=str(path),
-        )
+        hint = "name an existing file, or none: kit then reads ./kit.yaml if it exists"
+        if named == _STDIN:
+            hint = "to read standard input: --config /dev/stdin"
+        raise InputError(f"there is no file {shown(str(path))}", hint=hint, file=str(path))
     if text is None:
         refuse_other_names(path, _CONFIG_NAMES)
     document = Document(source=str(path), text="") if text is None else _read_yaml(text, str(path))

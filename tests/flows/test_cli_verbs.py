@@ -606,6 +606,16 @@ def test_a_login_for_the_registry(flows: Flows, monkeypatch: pytest.MonkeyPatch)
     assert flows.calls["push_image"][1]["login"] == RegistryLogin(user="ann", secret=Secret(b"of the environment"))
 
 
+def test_a_password_that_is_not_utf_8_is_refused(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors="strict"))
+    assert main(["image", "push", "r.example.com/t", "--username", "ann", "--password-stdin"], environ={}) == 2
+    err = capsys.readouterr().err
+    assert err == "kit: error: the password in standard input is not UTF-8\n  → save or set it again as UTF-8\n"
+    assert "push_image" not in flows.calls
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -10,7 +10,7 @@ import pytest
 
 from kit.cli.main import main
 from kit.cli.session import Session
-from kit.errors import UnreachableError
+from kit.errors import AnswerError, UnreachableError
 from kit.remote.engine import sdk
 from kit.remote.ship.spool import Spool
 from tests.fakes.dockers import write_context
@@ -109,6 +109,62 @@ def test_a_socket_of_roots_has_another_cause_and_hint(monkeypatch: pytest.Monkey
 def test_any_address_without_an_engine_is_that_error(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", address)
     with pytest.raises(UnreachableError, match=f"no Docker Engine answers at DOCKER_HOST={address}"):
+        sdk.connect()
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("foo", "port is required"),
+        ("tcp://abc:notaport", "Port could not be cast to integer value"),
+        ("tcp://127.0.0.1:99999", "Port out of range"),
+        ("tcp://[::1:2375", "Invalid IPv6 URL"),
+    ],
+)
+def test_an_address_that_is_wrong_is_to_be_corrected(
+    address: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(UnreachableError) as caught:
+        sdk.connect()
+    assert caught.value.message.startswith(f"no Docker Engine answers at DOCKER_HOST={address}: ")
+    assert reason in caught.value.message
+    assert caught.value.hint == "correct it, or unset DOCKER_HOST"
+
+
+@pytest.mark.parametrize(
+    ("variables", "files"),
+    [
+        ({"DOCKER_TLS_VERIFY": "1"}, "cert.pem, key.pem and ca.pem in ~/.docker"),
+        ({"DOCKER_CERT_PATH": "/nonexistent"}, "cert.pem and key.pem in /nonexistent"),
+    ],
+    ids=["verify", "path"],
+)
+def test_missing_certificates_are_named(
+    variables: dict[str, str], files: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    for name in ("DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UnreachableError) as caught:
+        sdk.connect()
+    assert caught.value.message == f"no Docker Engine answers at DOCKER_HOST=tcp://127.0.0.1:1: TLS needs {files}"
+    assert caught.value.hint == (
+        "set DOCKER_CERT_PATH to the folder that has them, or unset DOCKER_TLS_VERIFY and DOCKER_CERT_PATH"
+    )
+
+
+def test_an_answer_that_kit_cannot_read_is_no_wrong_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    import docker  # noqa: PLC0415
+
+    def odd(**_: object) -> None:
+        raise ValueError("invalid version number")
+
+    monkeypatch.setattr(docker, "from_env", odd)
+    with pytest.raises(AnswerError, match="kit cannot read what the Docker Engine on this machine answers"):
         sdk.connect()
 
 

@@ -73,6 +73,12 @@ class Terminal:
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
+        reconfigure = getattr(inp, "reconfigure", None)
+        if reconfigure is not None:
+            # The verb must see bytes that are not text in this locale, so that it can refuse them.
+            # Python changes no stream that has been read.
+            with suppress(OSError, ValueError):
+                reconfigure(errors="surrogateescape")
 
     def is_terminal(self, stream: TextIO) -> bool:
         return stream.isatty() and self.environ.get("TERM") != "dumb"
@@ -198,7 +204,17 @@ class Terminal:
             return True
         self.err.write(f"{self._own(question)} [y/N] ")
         self.err.flush()
-        return self.inp.readline().strip().lower() in ("y", "yes")
+        answer = ""
+        try:
+            # What cannot be read is no consent.
+            with suppress(OSError, UnicodeError):
+                answer = self.inp.readline()
+        finally:
+            # Ctrl-C and Ctrl-D leave the cursor behind the question.
+            if not answer.endswith("\n"):
+                with self._lock:
+                    self._write(self.err, "\n")
+        return answer.strip().lower() in ("y", "yes")
 
     @property
     def descriptor(self) -> int | None:
@@ -215,12 +231,15 @@ class Terminal:
         return None if self.inp is None or self.inp.isatty() else self.descriptor
 
     def read(self) -> str:
-        """Return all of standard input."""
+        """Return all of standard input; '' if it cannot be read. Bytes that are not text become lone surrogates."""
         if self.inp is None:
             return ""
         with suppress(OSError, ValueError):
             _let_wait(self.inp.fileno())
-        return self.inp.read()
+        try:
+            return self.inp.read()
+        except OSError:
+            return ""
 
     def pass_on(self, data: bytes, stream: Stream) -> None:
         """Write a command's bytes, which come in pieces of any size."""

@@ -171,13 +171,14 @@ def not_negative(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """Return a part of 1, such as 0.9."""
+    """Return a part of 1: 0.9 or 1/3."""
+    part, slash, whole = text.partition("/")
     try:
-        value = positive(text)
+        value = positive(part) / (positive(whole) if slash else 1)
     except ValueError:
         value = 2.0
     if value > 1:
-        raise ValueError(f"'{text}' is not a part of 1, such as 0.9")
+        raise ValueError(f"'{text}' is not a part of 1, such as 0.9 or 1/3")
     return value
 
 

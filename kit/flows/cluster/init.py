@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,12 +25,13 @@ class InitResult(Struct, frozen=True, kw_only=True):
 def init(folder: Path, *, force: bool = False) -> InitResult:
     """Write `hosts` and `kit.yaml` into the folder, and create the folder if needed.
 
-    Raises InputError, and writes nothing, if one of the files exists and `force` is off.
+    Raises InputError, and writes nothing, if one of the files exists and `force` is off. Raises KitError if one
+    cannot be written. It then keeps what existed, unless the disk became full between the two files.
     """
     from kit.config.sample import HOSTS, sample_config  # noqa: PLC0415  (only for the verb that needs it)
 
     paths = folder / "hosts", folder / "kit.yaml"
-    present = tuple(path for path in paths if path.exists() or path.is_symlink())
+    present = tuple(path for path in paths if _is_present(path))
     if present and not force:
         names = " and ".join(path.name for path in present)
         raise InputError(
@@ -36,18 +39,56 @@ def init(folder: Path, *, force: bool = False) -> InitResult:
             hint="edit the files, choose another folder, or replace them: kit init --force",
             file=str(present[0]),
         )
-    try:
+    with _naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
         takes_code = _can_be_code(folder)
-        for path, text in zip(paths, (HOSTS, sample_config(code=takes_code)), strict=True):
-            # Mode "x" does not overwrite a file that appeared meanwhile.
-            with path.open("w" if force else "x", encoding="utf-8") as file:
-                file.write(text)
+    texts = HOSTS, sample_config(code=takes_code)
+    _write(dict(zip(paths, texts, strict=True)), force=force)
+    return InitResult(written=paths, replaced=present, takes_code=takes_code)
+
+
+def _is_present(path: Path) -> bool:
+    """Return whether there is a file or a link to nowhere. Raises InputError for a folder, a pipe or a device."""
+    with _naming(path):
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "a pipe, a socket or a device"
+            raise InputError(f"this is {kind}, not a file", hint="move it away", file=str(path))
+        return path.exists() or path.is_symlink()
+
+
+def _write(contents: Mapping[Path, str], *, force: bool) -> None:
+    """Write all the files. If that fails, remove those that did not exist before."""
+    from kit.remote.machine.whole import replace_file  # noqa: PLC0415
+
+    new: list[Path] = []
+    try:
+        # A file that cannot be written must fail before another one is replaced.
+        for path in contents:
+            is_new = not path.exists()
+            with _naming(path):
+                # Mode "x" does not overwrite a file that appeared meanwhile. Mode "a" changes nothing.
+                path.open("a" if force else "x").close()
+            if is_new:
+                new.append(path.resolve())
+        for path, text in contents.items():
+            with _naming(path):
+                replace_file(path, [text.encode()])
+    except BaseException:
+        for path in new:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn an OSError into a KitError that names this path, and no temporary file."""
+    try:
+        yield
     except OSError as error:
         raise KitError(
-            f"cannot write into {folder}: {error.strerror}", hint="choose a folder that you can write to"
+            f"cannot write {path}: {error.strerror}", hint="choose a folder that you can write to"
         ) from error
-    return InitResult(written=paths, replaced=present, takes_code=takes_code)
 
 
 def _can_be_code(folder: Path) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kit.errors import AnswerError, UnreachableError
@@ -30,6 +30,7 @@ def connect(*, timeout_s: int = TIMEOUT_S, connections: int = 10) -> Any:
 
     # With an address, the SDK looks for no context.
     engine = {docker_context.HOST: _LOCAL, **docker_context.variables(os.environ)}
+    _refuse_unusable(engine)
     with errors(refused=no_engine):
         try:
             client: Any = docker.from_env(environment=engine, timeout=timeout_s, max_pool_size=connections)
@@ -38,6 +39,38 @@ def connect(*, timeout_s: int = TIMEOUT_S, connections: int = 10) -> Any:
             raise no_engine(error) from error
     client.api._set_auth_headers = _no_logins
     return client
+
+
+def _refuse_unusable(engine: Mapping[str, str]) -> None:
+    """Raise UnreachableError if the address cannot be one, or its certificates are missing. This sends no request.
+
+    The SDK raises ValueError for some of these, as it does for an answer that it cannot read.
+    """
+    from docker.errors import DockerException, TLSParameterError  # noqa: PLC0415
+    from docker.utils import kwargs_from_env, parse_host  # noqa: PLC0415
+
+    chosen = docker_context.choice(os.environ)
+    where = chosen.where if chosen else "this machine"
+    try:
+        kwargs_from_env(engine)
+        parse_host(engine[docker_context.HOST])
+    except TLSParameterError as error:
+        files = "cert.pem, key.pem and ca.pem" if engine.get(docker_context.VERIFY) else "cert.pem and key.pem"
+        folder = engine.get(docker_context.CERTIFICATES) or "~/.docker"
+        hint = (
+            f"set {docker_context.CERTIFICATES} to the folder that has them, or unset {docker_context.VERIFY} "
+            f"and {docker_context.CERTIFICATES}"
+        )
+        if chosen and chosen.by != docker_context.HOST:
+            hint = f"restore them, or {chosen.undo}"
+        raise UnreachableError(
+            f"no Docker Engine answers at {where}: TLS needs {files} in {folder}", hint=hint
+        ) from error
+    except (DockerException, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UnreachableError(
+            f"no Docker Engine answers at {where}: {reason}", hint=f"correct it, or {chosen.undo}" if chosen else None
+        ) from error
 
 
 def _no_logins(_headers: dict[str, str]) -> None:

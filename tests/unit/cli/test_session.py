@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kit.cli.main import main
 from kit.cli.parser import parse
 from kit.cli.screen.plain import Quiet
 from kit.cli.screen.terminal import Terminal
@@ -133,6 +134,14 @@ def test_a_command_reads_each_file_once(tmp_path: Path, piped: str) -> None:
         specs = [one.spec(), one.settings().spec, one.spec(), one.settings().spec]
         assert {(spec.name, spec.builder) for spec in specs} == {("prod", "head")}
         assert [host.name for host in one.settings().inventory.hosts] == ["gpu1"]
+
+
+@pytest.mark.parametrize("words", [["init"], ["bench", "list"], ["ps"]], ids=" ".join)
+def test_a_file_in_place_of_the_folder(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x").write_text("")
+    assert main(["-C", str(tmp_path / "x"), *words], environ={}) == 2
+    err = capsys.readouterr().err
+    assert "is a file, not a folder\n  → -C takes a folder; name files with --hosts FILE" in err
 
 
 def test_the_folder_may_be_below_your_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,6 +300,28 @@ def test_a_folder_that_is_missing_has_no_defaults(folder: Path) -> None:
         assert "`kit -C DIR init`" in (caught.value.hint or "")
 
 
+def test_a_file_is_no_folder(folder: Path) -> None:
+    (folder / "kit.yaml").write_text("")
+    for read in (load, load_spec):
+        with pytest.raises(InputError, match="is a file, not a folder") as caught:
+            read(folder / "kit.yaml", flags={}, environ={})
+        assert caught.value.hint == "-C takes a folder; name files with --hosts FILE and --config FILE"
+
+
+def test_a_dash_is_not_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for flag, environ in (("-", {}), (None, {"KIT_HOSTS": "-"})):
+        with pytest.raises(InputError, match="there is no hosts file '-'") as caught:
+            load_hosts(folder, hosts_flag=flag, environ=environ)
+        assert caught.value.hint == "to read standard input: --hosts /dev/stdin"
+    for flag, environ in (("-", {}), (None, {"KIT_CONFIG": "-"})):
+        with pytest.raises(InputError, match="there is no file '-'") as caught:
+            load_spec(folder, config_flag=flag, flags={}, environ=environ)
+        assert caught.value.hint == "to read standard input: --config /dev/stdin"
+    (folder / "-").write_text("n1\n")
+    assert load_hosts(folder, hosts_flag="-", environ={}).names == ("n1",)
+
+
 def test_the_problems_of_both_files_come_together(folder: Path) -> None:
     (folder / "hosts").write_text("n1 slot=1\n")
     (folder / "kit.yaml").write_text("nmae: x\n")

@@ -10,7 +10,9 @@ import re
 import signal
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
+from unittest.mock import Mock
 
 import pytest
 from rich.live import Live
@@ -322,7 +324,50 @@ def test_asking(answer: str, tty: bool, agreed: bool) -> None:
     make = Tty if tty else io.StringIO
     where = Terminal(out=io.StringIO(), err=make(), inp=make(answer), environ={})
     assert where.agrees("Remove it?") is agreed
-    assert texts(where)[1] == ("Remove it? [y/N] " if tty else "")
+    # After Ctrl-D, what kit prints next begins on a new line.
+    assert texts(where)[1] == ("Remove it? [y/N] " + "\n" * (not answer) if tty else "")
+
+
+def test_after_ctrl_c_the_next_message_begins_on_a_new_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    inp = Tty()
+    monkeypatch.setattr(inp, "readline", Mock(side_effect=KeyboardInterrupt))
+    where = Terminal(out=io.StringIO(), err=Tty(), inp=inp, environ={})
+    with pytest.raises(KeyboardInterrupt):
+        where.agrees("Remove it?")
+    assert texts(where)[1] == "Remove it? [y/N] \n"
+
+
+class Keyboard(io.TextIOWrapper):
+    """Standard input as Python opens it in a UTF-8 locale."""
+
+    def __init__(self, raw: io.RawIOBase | io.BytesIO) -> None:
+        super().__init__(io.BufferedReader(raw), "utf-8", errors="strict")
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("answer", [b"\xff\n", b"y\xff\n", b"\xff"])
+def test_an_answer_that_is_not_text_is_no(answer: bytes) -> None:
+    where = Terminal(out=io.StringIO(), err=Tty(), inp=Keyboard(io.BytesIO(answer)), environ={})
+    assert not where.agrees("Remove it?")
+
+
+def test_an_input_that_cannot_be_read_is_no_and_empty(tmp_path: Path) -> None:
+    """As after `exec 0>FILE` in a shell."""
+    descriptor = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    with Keyboard(io.FileIO(descriptor)) as inp:
+        where = Terminal(out=io.StringIO(), err=Tty(), inp=inp, environ={})
+        assert not where.agrees("Remove it?")
+        assert where.read() == ""
+
+
+def test_an_input_that_was_read_before_is_read_on() -> None:
+    inp = Keyboard(io.BytesIO(b"y\ny\nrest"))
+    assert inp.readline() == "y\n"
+    where = Terminal(out=io.StringIO(), err=Tty(), inp=inp, environ={})
+    assert where.agrees("Remove it?")
+    assert where.read() == "rest"
 
 
 def test_bars_are_drawn_again_only_below_printed_failures(monkeypatch: pytest.MonkeyPatch) -> None:

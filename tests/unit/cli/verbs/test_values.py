@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.cli.verbs.values import after, array, bytes_per_second, memory, priority
+from kit.cli.verbs.values import after, array, bytes_per_second, memory, priority, share
 from kit.model.queue import After
 
 
@@ -30,6 +30,19 @@ def test_bytes_per_second(text: str, rate: int) -> None:
 def test_what_no_rate_is(text: str) -> None:
     with pytest.raises(ValueError, match="is not a rate such as 200mbit, 8gbit or 8Gbps"):
         bytes_per_second(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0.9", 0.9), ("1", 1), ("1/3", 1 / 3), ("2/2", 1), ("0.5/2", 0.25)])
+def test_share(text: str, value: float) -> None:
+    assert share(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "1.1", "94%", "/", "1/", "/3", "3/2", "0/3", "1/0", "1/3/2", "-1/3", "1 / 3"]
+)
+def test_what_no_share_is(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a part of 1, such as 0\.9 or 1/3"):
+        share(text)
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0), ("-100", -100), ("100", 100), ("7", 7)])
