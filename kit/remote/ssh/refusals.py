@@ -135,6 +135,8 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
     `proxy` is how ssh_config reaches the VM, such as `ProxyJump bastion`, or "". `locked` is a key for it that ssh
     cannot use without its passphrase.
     """
+    # ssh ends its own lines for a terminal, also if it writes to none.
+    text = text.replace("\r\n", "\n")
     if CSH in text.splitlines():
         return csh_error(login)
     if option := _BAD_OPTION.search(text):

@@ -241,10 +241,12 @@ def test_a_user_id_without_a_name_is_not_the_fault_of_the_vm() -> None:
     assert "is the VM up" not in (error.hint or "")
 
 
-def test_an_option_that_ssh_does_not_know_is_named() -> None:
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_option_that_ssh_does_not_know_is_named(end: str) -> None:
+    """ssh itself ends its lines with both characters."""
     text = (
-        "/home/ana/my cfg: line 2: Bad configuration option: usekeychain\n"
-        "/home/ana/my cfg: line 3: Bad configuration option: obscure\n"
+        f"/home/ana/my cfg: line 2: Bad configuration option: usekeychain{end}"
+        f"/home/ana/my cfg: line 3: Bad configuration option: obscure{end}"
         "/home/ana/my cfg: terminating, 2 bad configuration options"
     )
     error = no_session(LOGIN, text)
