@@ -222,15 +222,15 @@ def bad_option_error(login: Login, file: str, line: str, option: str) -> Unreach
     )
 
 
-def changed_key_error(login: Login, text: str = "", *, name: str = "") -> UnreachableError:
+def changed_key_error(login: Login, text: str) -> UnreachableError:
     """Return the error for another key than the pinned one.
 
-    `text` is what ssh wrote: it names the file, and the host as that file calls it. `name` is that name, if ssh wrote
-    nothing. An alias of ssh_config has another name there.
+    `text` is what ssh wrote: it names the file, and the host as that file calls it. An alias of ssh_config has another
+    name there.
     """
     changed, offending = _CHANGED_FOR.search(text), _OFFENDING.search(text)
     file = offending["file"] if offending else login.known_hosts
-    name = (changed["name"] if changed else name) or known_name(login.address, login.port)
+    name = changed["name"] if changed else known_name(login.address, login.port)
     remove = shlex.join(["ssh-keygen", *(["-f", file] if file else []), "-R", name])
     return UnreachableError(
         f"the host key of {where(login)} is not the one in known_hosts: somebody intercepts the connection, "

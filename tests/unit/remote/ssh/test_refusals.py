@@ -410,9 +410,9 @@ def test_a_changed_key_is_removed_where_ssh_read_it() -> None:
     )
     hint = str(no_session(replace(LOGIN, address="gpu1"), text).hint)
     assert "if it was recreated: ssh-keygen -f '/home/ana/my known' -R '[10.0.0.1]:2222'; then" in hint
-    # Python's ssh writes nothing.
+    # Without the file and the name, those of the login count.
     login = replace(LOGIN, address="10.0.0.1", port=2222, known_hosts="/k/my known")
-    assert "ssh-keygen -f '/k/my known' -R '[10.0.0.1]:2222'; then" in str(changed_key_error(login).hint)
+    assert "ssh-keygen -f '/k/my known' -R '[10.0.0.1]:2222'; then" in str(changed_key_error(login, "").hint)
     # No text of a proxy becomes an option.
     odd = CHANGED.replace("10.0.0.1 has", "-oX has").replace("Host key for", "Offending x key in -f:1\nHost key for")
     assert "recreated: ssh-keygen -R 10.0.0.1; then" in str(no_session(LOGIN, odd).hint)
