@@ -17,7 +17,7 @@ class Sshd:
     """Listens on 127.0.0.1. `extras` has a word for each request that is no command, in the order of their arrival.
 
     `forwards`: it forwards connections to ports of this machine, as sshd does by default. `knows`: it accepts keys, and
-    accepts all. `ways` is how it lets users log in.
+    accepts all. `ways` is how it lets users log in. `offers` has the user of each key that a client offered.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Sshd:
         self._transports: list[paramiko.Transport] = []
         self.port = int(self._listener.getsockname()[1])
         self.extras: list[str] = []
+        self.offers: list[str] = []
         self.connections = 0
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -61,15 +62,18 @@ class Sshd:
             transport.add_server_key(self._key)
             self._transports.append(transport)
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-                session = _Session(self.extras, forwards=self._forwards, knows=self._knows, ways=self._ways)
+                session = _Session(
+                    self.extras, self.offers, forwards=self._forwards, knows=self._knows, ways=self._ways
+                )
                 transport.start_server(server=session)
                 if self._forwards:
                     threading.Thread(target=_join, args=(transport, session.targets), daemon=True).start()
 
 
 class _Session(paramiko.ServerInterface):
-    def __init__(self, extras: list[str], *, forwards: bool, knows: bool, ways: str) -> None:
+    def __init__(self, extras: list[str], offers: list[str], *, forwards: bool, knows: bool, ways: str) -> None:
         self._extras = extras
+        self._offers = offers
         self._forwards = forwards
         self._knows = knows
         self._ways = ways
@@ -79,6 +83,7 @@ class _Session(paramiko.ServerInterface):
         return self._ways
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self._offers.append(username)
         return int(paramiko.common.AUTH_SUCCESSFUL if self._knows else paramiko.common.AUTH_FAILED)
 
     def check_channel_request(self, kind: str, chanid: int) -> int:

@@ -386,6 +386,25 @@ def test_what_this_pull_stored_gives_way_to_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "here" / "a").read_text() == "1"
 
 
+def test_files_are_stored_while_other_threads_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The umask is that of the whole process: what reads it for a moment opens the files of other threads."""
+    before = os.umask(0o027)
+    try:
+        store = Store(tmp_path / "here")
+        assert os.umask(0o027) == 0o027
+        store.prepare(0, private=False)
+        monkeypatch.setattr(os, "umask", lambda _mask: pytest.fail("it changes the umask"))
+        for name, mode in (("a", 0o666), ("b", 0o755), ("c", 0o066)):
+            part = store.part(name)
+            part.write_bytes(TEXT)
+            store.keep(part, name, time=5, mode=mode)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "here").iterdir() if path.is_file()}
+        assert modes == {"a": 0o640, "b": 0o750, "c": 0o440}
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+
+
 def test_nothing_is_written_through_a_link_that_came_home(tmp_path: Path) -> None:
     """The first pull brought a link of a rank, and the second one has a file below it."""
     elsewhere = tmp_path / "elsewhere"

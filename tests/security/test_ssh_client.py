@@ -234,7 +234,25 @@ def test_a_revoked_key_is_refused_by_name(make: Make, site: Site) -> None:
 def test_another_key_than_the_pinned_one_is_refused(make: Make, site: Site) -> None:
     other = keygen(site.folder / "other")
     site.trust(f"{site.name} {other}")
-    assert "is not the one in known_hosts" in site.refusal(make).message
+    mark = site.folder / "mark"
+    with pytest.raises(UnreachableError) as caught:
+        site.run(make, "touch", str(mark))
+    assert caught.value.message == (
+        f"the host key of root@127.0.0.1:{site.sshd.port} is not the one in known_hosts: somebody intercepts the "
+        "connection, or the VM was recreated"
+    )
+    assert f"ssh-keygen -f {site.known_hosts} -R '{site.name}'" in str(caught.value.hint)
+    assert site.sshd.offers == []
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+def test_one_of_several_keys_in_known_hosts_is_enough(make: Make, site: Site) -> None:
+    """Python's ssh would compare only one of them."""
+    lines = [f"{site.name} {site.key}", f"{site.name} {keygen(site.folder / 'other')}"]
+    for order in (lines, lines[::-1]):
+        site.trust(*order)
+        assert site.run(make, "echo", "here") == "here\n"
 
 
 @pytest.mark.parametrize("make", CLIENTS)
@@ -326,13 +344,19 @@ def test_the_agent_of_a_config_is_left_to_openssh(site: Site, config: Path, monk
     assert there.run(FabricTransport, "echo", "here") == "here\n"
 
 
-def test_a_changed_key_is_final(site: Site, config: Path) -> None:
-    """Another file of the config may have the new key: kit does not look there for a key that fits."""
-    (site.folder / ".ssh" / "known_hosts").write_text(f"{site.name} {keygen(site.folder / 'other')}\n")
-    there = configured(site, config, f"UserKnownHostsFile {site.known_hosts}")
-    error = there.refusal(FabricTransport)
+@pytest.mark.parametrize("make", CLIENTS)
+def test_the_known_hosts_of_a_config_decides_about_a_changed_key(make: Make, site: Site, config: Path) -> None:
+    """Python's ssh looks only into the usual file, and only for the address."""
+    key, other = f"IdentityFile {site.folder / 'id'}", keygen(site.folder / "other")
+    (site.folder / ".ssh" / "known_hosts").write_text(f"{site.name} {other}\n")
+    there = configured(site, config, key, f"UserKnownHostsFile {site.known_hosts}")
+    assert there.run(make, "echo", "here") == "here\n"
+    site.trust(f"{site.name} {other}", f"gpu-1 {site.key}")
+    error = there.refusal(make)
     assert "is not the one in known_hosts" in error.message
-    assert f"ssh-keygen -R '{site.name}'" in str(error.hint)
+    assert f"ssh-keygen -f {site.known_hosts} -R '{site.name}'" in str(error.hint)
+    there = configured(site, config, key, f"UserKnownHostsFile {site.known_hosts}", "HostKeyAlias gpu-1")
+    assert there.run(make, "echo", "here") == "here\n"
 
 
 @pytest.mark.parametrize("make", CLIENTS)

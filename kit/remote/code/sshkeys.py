@@ -9,7 +9,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from kit.remote.code.environment import environment
 from kit.remote.code.guard import FAILURE, Guard
 from kit.remote.machine.home import expanded
 from kit.remote.ship.porter.git import SshAddress
+from kit.remote.ssh.private import make_folder
 from kit.remote.ssh.settings import agent_of
 
 _LIMIT_S = 20
@@ -135,7 +135,7 @@ class Agent:
         files = [file for file in files if Path(file).is_file()]
         if not files:
             return ""
-        self._folder = tempfile.mkdtemp(prefix="kit-agent-")
+        self._folder = make_folder()
         path = f"{self._folder}/agent"
         quiet = subprocess.DEVNULL
         try:
@@ -164,7 +164,11 @@ class Agent:
 
 def _listens(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        return connection.connect_ex(path) == 0
+        try:
+            return connection.connect_ex(path) == 0
+        except OSError:
+            # Python raises it for a path that is too long for a socket.
+            return False
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

@@ -50,6 +50,9 @@ class Store:
         # Hosts are fetched at the same time, and may need the same folder.
         self._placing = threading.Lock()
         self._lock: int | None = None
+        # One can only read it by setting it, which counts for the whole process: not while hosts are fetched.
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
 
     @property
     def own(self) -> bool:
@@ -189,10 +192,8 @@ class Store:
         try:
             path = self._place(target)
             self._make_way(path, folder=True)
-            umask = os.umask(0)
-            os.umask(umask)
             os.utime(part, ns=(time, time))
-            part.chmod((mode | 0o400) & ~umask)
+            part.chmod((mode | 0o400) & ~self._umask)
             part.replace(path)
         except OSError as error:
             raise self._failed(self.folder / target, error) from error

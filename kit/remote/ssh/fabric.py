@@ -23,10 +23,8 @@ from kit.remote.ssh.login_errors import csh_error
 from kit.remote.ssh.refusals import (
     SILENT,
     broken_error,
-    changed_key_error,
     dropped,
     dropped_error,
-    known_name,
     missing_key_error,
     no_connection_error,
     unresolved_error,
@@ -194,11 +192,10 @@ class FabricTransport:
         connection = self._prepared()
         try:
             connection.open()
-        except paramiko.BadHostKeyException as error:
-            name = known_name(error.hostname, connection.port) if error.hostname == connection.host else ""
-            raise changed_key_error(target, name=name) from error
-        except paramiko.AuthenticationException as error:
-            # Also if a key needs a passphrase: OpenSSH's client may have an agent for it, and names the cause.
+        except (paramiko.BadHostKeyException, paramiko.AuthenticationException) as error:
+            # Python's ssh compares one key of each kind, and OpenSSH's client all that known_hosts has for the name:
+            # it accepts one of them, or writes that the key has changed. If a key needs a passphrase, it may have an
+            # agent for it, and names the cause.
             raise _given_up(connection) from error
         except paramiko.SSHException as error:
             if any(words in str(error) for words in _BY_FILES):

@@ -135,6 +135,8 @@ def no_session(  # noqa: PLR0911  (one for each kind of failure)
     `proxy` is how ssh_config reaches the VM, such as `ProxyJump bastion`, or "". `locked` is a key for it that ssh
     cannot use without its passphrase.
     """
+    # ssh ends its own lines for a terminal, also if it writes to none.
+    text = text.replace("\r\n", "\n")
     if CSH in text.splitlines():
         return csh_error(login)
     if option := _BAD_OPTION.search(text):
@@ -220,15 +222,15 @@ def bad_option_error(login: Login, file: str, line: str, option: str) -> Unreach
     )
 
 
-def changed_key_error(login: Login, text: str = "", *, name: str = "") -> UnreachableError:
+def changed_key_error(login: Login, text: str) -> UnreachableError:
     """Return the error for another key than the pinned one.
 
-    `text` is what ssh wrote: it names the file, and the host as that file calls it. `name` is that name, if ssh wrote
-    nothing. An alias of ssh_config has another name there.
+    `text` is what ssh wrote: it names the file, and the host as that file calls it. An alias of ssh_config has another
+    name there.
     """
     changed, offending = _CHANGED_FOR.search(text), _OFFENDING.search(text)
     file = offending["file"] if offending else login.known_hosts
-    name = (changed["name"] if changed else name) or known_name(login.address, login.port)
+    name = changed["name"] if changed else known_name(login.address, login.port)
     remove = shlex.join(["ssh-keygen", *(["-f", file] if file else []), "-R", name])
     return UnreachableError(
         f"the host key of {where(login)} is not the one in known_hosts: somebody intercepts the connection, "

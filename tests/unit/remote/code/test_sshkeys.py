@@ -16,11 +16,12 @@ import pytest
 
 from kit.errors import AnswerError
 from kit.model.repository import repository
-from kit.remote.code import gathered
+from kit.remote.code import gathered, sshkeys
 from kit.remote.code.gathered import gather
 from kit.remote.code.gatherer import NotGatheredError, Place
 from kit.remote.code.sshkeys import Agent, NoWayError, Way, _host_keys, _listens
 from kit.remote.ship.porter.git import SshAddress, ssh_address
+from kit.remote.ssh.private import make_folder
 from tests.fakes import repository as repositories
 from tests.fakes.head import until
 from tests.fakes.repository import git
@@ -99,7 +100,7 @@ def server(head: Head, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("SSH_AUTH_SOCK", "GIT_SSH", "GIT_SSH_COMMAND"):
         monkeypatch.delenv(name, raising=False)
     (short / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(short / "tmp"))
+    monkeypatch.setattr(sshkeys, "make_folder", lambda: make_folder(short / "tmp"))
     folder = tmp_path / "mine"
     folder.mkdir()
     # ssh finds a person's files by the list of users, and not by HOME.
@@ -141,6 +142,18 @@ def test_the_head_logs_in_with_a_key_that_stays_here(head: Head, server: Server,
     until(lambda: not list(head.store.glob("git/tree-*")))
     assert not [line for line in processes() if str(short) in line]
     assert b"PRIVATE KEY" not in head.texts()
+
+
+def test_a_long_tmpdir(head: Head, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_key(server.key)
+    long = tmp_path / ("a" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert fetch(head, server) == {"train.py": b"one\n"}
+
+
+def test_nothing_listens_at_a_path_that_is_too_long(tmp_path: Path) -> None:
+    assert not _listens(str(tmp_path / ("a" * 100)))
 
 
 def test_the_agent_of_this_person_is_asked_first(

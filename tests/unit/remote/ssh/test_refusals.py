@@ -241,10 +241,12 @@ def test_a_user_id_without_a_name_is_not_the_fault_of_the_vm() -> None:
     assert "is the VM up" not in (error.hint or "")
 
 
-def test_an_option_that_ssh_does_not_know_is_named() -> None:
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_option_that_ssh_does_not_know_is_named(end: str) -> None:
+    """ssh itself ends its lines with both characters."""
     text = (
-        "/home/ana/my cfg: line 2: Bad configuration option: usekeychain\n"
-        "/home/ana/my cfg: line 3: Bad configuration option: obscure\n"
+        f"/home/ana/my cfg: line 2: Bad configuration option: usekeychain{end}"
+        f"/home/ana/my cfg: line 3: Bad configuration option: obscure{end}"
         "/home/ana/my cfg: terminating, 2 bad configuration options"
     )
     error = no_session(LOGIN, text)
@@ -408,9 +410,9 @@ def test_a_changed_key_is_removed_where_ssh_read_it() -> None:
     )
     hint = str(no_session(replace(LOGIN, address="gpu1"), text).hint)
     assert "if it was recreated: ssh-keygen -f '/home/ana/my known' -R '[10.0.0.1]:2222'; then" in hint
-    # Python's ssh writes nothing.
+    # Without the file and the name, those of the login count.
     login = replace(LOGIN, address="10.0.0.1", port=2222, known_hosts="/k/my known")
-    assert "ssh-keygen -f '/k/my known' -R '[10.0.0.1]:2222'; then" in str(changed_key_error(login).hint)
+    assert "ssh-keygen -f '/k/my known' -R '[10.0.0.1]:2222'; then" in str(changed_key_error(login, "").hint)
     # No text of a proxy becomes an option.
     odd = CHANGED.replace("10.0.0.1 has", "-oX has").replace("Host key for", "Offending x key in -f:1\nHost key for")
     assert "recreated: ssh-keygen -R 10.0.0.1; then" in str(no_session(LOGIN, odd).hint)
