@@ -17,7 +17,8 @@ class Sshd:
     """Listens on 127.0.0.1. `extras` has a word for each request that is no command, in the order of their arrival.
 
     `forwards`: it forwards connections to ports of this machine, as sshd does by default. `knows`: it accepts keys, and
-    accepts all. `ways` is how it lets users log in. `offers` has the user of each key that a client offered.
+    accepts all. `ways` is how it lets users log in. `offers` has the user of each key that a client offered. `login` is
+    shell text that a login's own files run first.
     """
 
     def __init__(
@@ -28,7 +29,9 @@ class Sshd:
         forwards: bool = False,
         knows: bool = True,
         ways: str = "publickey",
+        login: str = "",
     ) -> None:
+        self._login = login
         self._forwards = forwards
         self._knows = knows
         self._ways = ways
@@ -63,7 +66,12 @@ class Sshd:
             self._transports.append(transport)
             with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
                 session = _Session(
-                    self.extras, self.offers, forwards=self._forwards, knows=self._knows, ways=self._ways
+                    self.extras,
+                    self.offers,
+                    forwards=self._forwards,
+                    knows=self._knows,
+                    ways=self._ways,
+                    login=self._login,
                 )
                 transport.start_server(server=session)
                 if self._forwards:
@@ -71,12 +79,15 @@ class Sshd:
 
 
 class _Session(paramiko.ServerInterface):
-    def __init__(self, extras: list[str], offers: list[str], *, forwards: bool, knows: bool, ways: str) -> None:
+    def __init__(
+        self, extras: list[str], offers: list[str], *, forwards: bool, knows: bool, ways: str, login: str
+    ) -> None:
         self._extras = extras
         self._offers = offers
         self._forwards = forwards
         self._knows = knows
         self._ways = ways
+        self._login = login
         self.targets: dict[int, socket.socket] = {}
 
     def get_allowed_auths(self, username: str) -> str:
@@ -93,7 +104,7 @@ class _Session(paramiko.ServerInterface):
         return int(paramiko.common.OPEN_SUCCEEDED)
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        threading.Thread(target=_run, args=(channel, command), daemon=True).start()
+        threading.Thread(target=_run, args=(channel, self._login, command), daemon=True).start()
         return True
 
     def check_channel_forward_agent_request(self, channel: paramiko.Channel) -> bool:
@@ -142,9 +153,13 @@ def _pass(source: Any, sink: Any) -> None:
         (sink.shutdown_write if isinstance(sink, paramiko.Channel) else lambda: sink.shutdown(socket.SHUT_WR))()
 
 
-def _run(channel: paramiko.Channel, command: bytes) -> None:
+def _run(channel: paramiko.Channel, login: str, command: bytes) -> None:
     process = subprocess.Popen(
-        ["sh", "-c", command.decode()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        ["sh", "-c", f"{login}\n{command.decode()}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
     )
     pumps = [
         threading.Thread(target=_pump, args=(process.stdout, channel.sendall)),

@@ -39,7 +39,7 @@ def test_a_head_that_somebody_broke_into_removes_no_file_of_another_host(
         return f'if [ "$EVIL" ]; then exec {evil}; fi; exec ' + shlex.join([sys.executable, *words[1:]])
 
     monkeypatch.setattr(porters, "openssh_argv", argv)
-    monkeypatch.setattr(porters, "as_root", command)
+    monkeypatch.setattr(porters, "marked", command)
     with pytest.raises(ImageError, match="kit cannot read") as caught:
         cluster.ship(source="head")
     assert caught.value.host == "head"

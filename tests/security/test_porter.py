@@ -593,7 +593,7 @@ def test_questions_without_end_get_no_threads_without_end(world: World) -> None:
 def reported(script: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return all that a porter heard of a host on which this runs in its place."""
     monkeypatch.setattr(porters, "openssh_argv", lambda login, **_: ("sh", "-c"))
-    monkeypatch.setattr(porters, "as_root", lambda argv: script)
+    monkeypatch.setattr(porters, "marked", lambda argv: script)
     heard: list[Any] = []
     over = threading.Event()
 

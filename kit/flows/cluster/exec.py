@@ -22,6 +22,7 @@ from kit.remote.engine.live import end_in_node, new_mark, stream_in_node
 from kit.remote.machine.stdin import Input
 from kit.remote.scripts import in_node
 from kit.remote.ssh import fanout
+from kit.remote.ssh.login_text import without_warnings
 from kit.remote.ssh.logins import Logins, Turn
 from kit.remote.ssh.openssh import SSH_FAILED, container_terminal_argv
 from kit.remote.ssh.starting import starting
@@ -245,8 +246,9 @@ def _processes(counts: Mapping[str, int]) -> str:
 def check_node(done: Completed, host: str | None = None) -> None:
     """Raise NotReadyError, with this `host`, if the engine answered that the VM has no node."""
     # The engine's own words, not the command's: a command may well say that something is not running.
-    engine = done.error_text.startswith(("Error response from daemon:", "Error: No such container"))
-    missing = "o such container" in done.error_text or "is not running" in done.error_text
+    errors = without_warnings(done.error_text)
+    engine = errors.startswith(("Error response from daemon:", "Error: No such container"))
+    missing = "o such container" in errors or "is not running" in errors
     if done.code == _REFUSED and engine and missing:
         hint = f"run: kit deploy. {names.OTHER_HEAD}"
         raise NotReadyError("no node of the cluster runs here", hint=hint, host=host)

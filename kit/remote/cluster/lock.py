@@ -21,7 +21,7 @@ from kit.remote.scripts import script
 from kit.remote.ssh.attempts import Attempts
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
 from kit.remote.ssh.starting import starting
-from kit.remote.ssh.transport import Completed, Transport, as_root
+from kit.remote.ssh.transport import Completed, Transport, marked
 
 BEAT_S = 5.0
 # The VM frees the lock after this long without a beat.
@@ -54,7 +54,7 @@ def take(head: Login, file: str, what: str) -> Lock:
 
     Raises NotReadyError (names the holder), UnreachableError, StepError (the VM cannot hold it), or SlowError.
     """
-    command = as_root(script("lock", file, str(SILENCE_S), operator(), what))
+    command = marked(script("lock", file, str(SILENCE_S), operator(), what))
     attempts = Attempts(head)
     while True:
         attempts.begin(head)
@@ -96,7 +96,7 @@ def _ask(head: Login, command: str) -> Lock:
     timer.daemon = True
     timer.start()
     try:
-        # A login shell may print something first.
+        # A login shell may print something first. The mark ends its last line.
         out = _pipe(process.stdout)
         for _ in range(_MOST_LINES):
             line = out.readline(_LONGEST)

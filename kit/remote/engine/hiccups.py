@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kit.remote.scripts import in_node
+from kit.remote.ssh.login_text import without_warnings
 from kit.remote.ssh.transport import Completed, Transport
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ _EITHER = re.compile(r"OCI runtime (?:exec|create) failed: .*read init-p: connec
 
 def no_exec(done: Completed) -> bool:
     """Return whether the command of a `docker exec` never began. Engines report that on either stream."""
-    answer = done.error_text or done.text.strip()
+    answer = without_warnings(done.error_text) or done.text.strip()
     return done.code != 0 and bool(_EXEC.fullmatch(answer))
 
 

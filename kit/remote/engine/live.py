@@ -10,10 +10,11 @@ from kit.errors import StepError
 from kit.model.values import replace
 from kit.remote.engine.hiccups import no_exec, persistently
 from kit.remote.scripts import in_node, script
+from kit.remote.ssh.login_text import may_be_warning, without_warnings
 from kit.remote.ssh.transport import Completed, Live, LiveTransport, Transport
 
 # How the engine's own answers begin, in place of the command's output. Each is one line.
-_ANSWERS = (b"OCI runtime exec failed: ", b"Error response from daemon: ", b"Error: No such container: ")
+_ANSWERS = ("OCI runtime exec failed: ", "Error response from daemon: ", "Error: No such container: ")
 # end_exec.sh gives the command 5 s, and the kernel 5 s.
 _END_S = 30.0
 _COUNT = re.compile(r"[0-9]{1,9}")
@@ -57,10 +58,11 @@ class Held:
 
 
 def may_be_answer(text: bytes) -> bool:
-    """Return whether this beginning of a stream can still become the engine's own answer."""
-    if b"\n" in text.rstrip():
+    """Return whether this beginning of a stream can still become the engine's own answer, after warnings of the VM."""
+    answer = without_warnings(text.decode(errors="replace"))
+    if "\n" in answer.rstrip():
         return False
-    return any(text[: len(answer)] == answer[: len(text)] for answer in _ANSWERS)
+    return may_be_warning(answer) or any(answer[: len(begin)] == begin[: len(answer)] for begin in _ANSWERS)
 
 
 def stream_in_node(

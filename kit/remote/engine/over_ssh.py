@@ -22,9 +22,10 @@ from docker.transport.basehttpadapter import BaseHTTPAdapter
 from kit.model.answer import OddAnswer
 from kit.model.host import Login
 from kit.remote.engine import sdk
+from kit.remote.ssh.login_text import LoginText
 from kit.remote.ssh.openssh import openssh_argv
 from kit.remote.ssh.starting import starting
-from kit.remote.ssh.transport import as_root
+from kit.remote.ssh.transport import marked
 
 _END_S = 5.0
 # The rest of standard error may still be on its way when the process has ended.
@@ -44,7 +45,7 @@ class SshEngine:
     api: Any
 
     def __init__(self, login: Login) -> None:
-        argv = [*openssh_argv(login), as_root(["docker", "system", "dial-stdio"])]
+        argv = [*openssh_argv(login), marked(["docker", "system", "dial-stdio"])]
         self._tunnels = _Tunnels(argv, login.host)
 
     def connect(self) -> None:
@@ -80,15 +81,43 @@ class _Errors:
         return self._text
 
 
+class _Socket(socket.socket):
+    """kit's end of a tunnel. It drops what the login prints before the engine's first answer.
+
+    kit sends its request at once: to wait for the session would cost a round trip for each connection.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        super().__init__(end.family, end.type, end.proto, end.detach())
+        self.login_text = LoginText()
+        self._rest = b""
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Receive bytes of the engine. This is what http.client reads with. Raises OddAnswer."""
+        while not self.login_text.begun:
+            data = self.recv(_PIECE)
+            if not data:
+                return 0
+            self._rest = self.login_text.cut(data)
+        if not self._rest:
+            return super().recv_into(buffer, nbytes, flags)
+        view = memoryview(buffer)
+        part = self._rest[: nbytes or len(view)]
+        view[: len(part)] = part
+        self._rest = self._rest[len(part) :]
+        return len(part)
+
+
 class _Tunnels:
     """The ssh processes, each with a socket to its standard input and output."""
 
     def __init__(self, argv: Sequence[str], host: str) -> None:
         self._argv, self._host = list(argv), host
-        self._open: list[tuple[subprocess.Popen[bytes], _Errors]] = []
+        self._open: list[tuple[subprocess.Popen[bytes], _Errors, LoginText]] = []
 
     def open(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
+        end, theirs = socket.socketpair()
+        ours = _Socket(end)
         with theirs, starting(self._host):
             process = subprocess.Popen(
                 self._argv,
@@ -98,21 +127,24 @@ class _Tunnels:
                 # kit handles Ctrl-C: the owner of this engine closes it.
                 start_new_session=True,
             )
-        self._open.append((process, _Errors(cast("IO[bytes]", process.stderr))))
+        self._open.append((process, _Errors(cast("IO[bytes]", process.stderr)), ours.login_text))
         return ours
 
     def stderr(self) -> str:
-        text = b""
-        for process, errors in self._open:
+        text, before = b"", b""
+        for process, errors, login_text in self._open:
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 continue
             text += errors.text()
-        return text.decode(errors="replace").strip()
+            if not login_text.begun:
+                before += login_text.before[-_MOST_ERRORS:]
+        # A login that lets nobody in, such as nologin, says so on standard output.
+        return (text.strip() or before).decode(errors="replace").strip()
 
     def close(self) -> None:
-        for process, _ in self._open:
+        for process, *_ in self._open:
             process.terminate()
             try:
                 process.wait(_END_S)

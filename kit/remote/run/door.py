@@ -27,10 +27,11 @@ from kit.remote.run import endings
 from kit.remote.scripts import in_node, script
 from kit.remote.ssh import open_files
 from kit.remote.ssh.attempts import Attempts
+from kit.remote.ssh.login_text import MOST_BEFORE, LoginText
 from kit.remote.ssh.openssh import SSH_FAILED, openssh_argv
 from kit.remote.ssh.starting import starting
 from kit.remote.ssh.stream import errors_of
-from kit.remote.ssh.transport import Completed, as_root
+from kit.remote.ssh.transport import BEGUN, Completed, marked
 
 LAUNCHER = ("python3", "-IS", f"{names.IMAGE_BIN}/kit-launch")
 VERSION = 2
@@ -39,8 +40,8 @@ READ = 1 << 18
 HELLO_S = 60.0
 # The longest line of the head: its first, with the record of 10,000 nodes and all living runs, in bytes.
 MOST_LINE = 64 * 2**20
-# What a login may print before the launcher's first line, and what an error shows of it, in bytes; and in lines.
-MOST_BEFORE, MOST_LINES_BEFORE = 2**20, 10_000
+# How many lines a login may print before the launcher's first one.
+MOST_LINES_BEFORE = 10_000
 # ssh gives up a cut link after this time, and kit connects again. The run continues meanwhile.
 KEEP_ALIVE = ("ServerAliveInterval=5", "ServerAliveCountMax=4")
 
@@ -119,7 +120,7 @@ class Door:
         self._attempts.begin(self._head)
         self._asked_at = time.time()
         argv = openssh_argv(self._head, options=KEEP_ALIVE, sharing="make")
-        command = as_root(in_node(self._container, LAUNCHER, interactive=True))
+        command = marked(in_node(self._container, LAUNCHER, interactive=True))
         # Ctrl-C must not reach ssh: kit asks the run to stop, and waits until it has ended.
         with starting(self.host):
             self._process = subprocess.Popen(
@@ -167,7 +168,7 @@ class Door:
             self.start()
         # A login may print something first; only the launcher's line has this key.
         before = bytearray()
-        lines = 0
+        lines, begun = 0, False
         end = time.monotonic() + HELLO_S
         while (line := self._line(max(0.0, end - time.monotonic()))) is not None:
             self._hello = self._hello_in(line)
@@ -175,6 +176,10 @@ class Door:
                 return Completed(code=0, stdout=b"", stderr=b"")
             before += line + b"\n"
             lines += 1
+            if not begun and before.endswith(BEGUN):
+                # What follows is of the engine, which may report on this stream that the launcher did not begin.
+                begun = True
+                before.clear()
             if len(before) > MOST_BEFORE or lines > MOST_LINES_BEFORE:
                 with answer_of(self.host, "what its login printed"):
                     most = f"{MOST_BEFORE} bytes" if len(before) > MOST_BEFORE else f"{MOST_LINES_BEFORE} lines"
@@ -312,12 +317,19 @@ class LogFile(Door):
     def __init__(self, head: Login, folder: str, run: str) -> None:
         super().__init__(head, "")
         self._process = subprocess.Popen(
-            [*openssh_argv(head), as_root(script("runs", folder, "read", run, "log"))],
+            [*openssh_argv(head), marked(script("runs", folder, "read", run, "log"))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        self._login_text = LoginText()
+
+    def read(self, patience_s: float, *, also: int | None = None) -> bytes | None:
+        """Return bytes of the log as Door does, without what the login printed before them."""
+        data = super().read(patience_s, also=also)
+        with answer_of(self.host, "what its login printed"):
+            return self._login_text.cut(data) if data else data
 
     def send(self, value: Mapping[str, Any]) -> None:
         """Do nothing: a file takes no requests."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kit.errors import KitError, NoNodeError, NotReadyError, UnreachableError
 from kit.model import names
 from kit.remote.engine.down import engine_down
+from kit.remote.ssh.login_text import without_warnings
 from kit.remote.ssh.openssh import SSH_FAILED
 from kit.remote.ssh.transport import Completed
 
@@ -29,7 +30,7 @@ def broken(head: str, errors: str, code: int) -> KitError:
 
 def no_launcher(head: str, ended: Completed) -> KitError:
     """Return the error for a launcher whose first line did not come, although ssh reached the VM."""
-    errors = ended.error_text
+    errors = without_warnings(ended.error_text)
     last = _last(errors) or (ended.text.strip() if ended.code else "") or f"exit {ended.code}"
     if down := engine_down(errors, head):
         return down

@@ -22,7 +22,7 @@ from kit.model.host import Login
 from kit.remote.ship.reports import MOST_LINE, Report, read
 from kit.remote.ssh.openssh import Sharing, openssh_argv
 from kit.remote.ssh.program import ARGV, package, packed
-from kit.remote.ssh.transport import as_root
+from kit.remote.ssh.transport import marked
 
 R = TypeVar("R")
 
@@ -86,7 +86,7 @@ class FarProgram(Generic[R]):
         options = [f"Ciphers={_CIPHERS}", "Compression=no"] if bulk else []
         sharing: Sharing = "no" if bulk else "make"
         self._process = subprocess.Popen(
-            [*openssh_argv(login, options=options, sharing=sharing), as_root(ARGV)],
+            [*openssh_argv(login, options=options, sharing=sharing), marked(ARGV)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -188,7 +188,7 @@ class FarProgram(Generic[R]):
             count += 1
             if count > _BURST + _RATE * (self.last_heard - begun):
                 raise OddAnswer("it reports too often", line)
-            # A shell's own files may print lines before the program begins.
+            # A shell's own files may print lines before the program begins. The mark ends the last one.
             is_there = is_there or line.startswith(b"{") or len(line) > self._most
             if is_there:
                 self._heard(self, self._parse(line))

@@ -20,6 +20,7 @@ from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh.known import files, is_plain
 from kit.remote.ssh.login_errors import csh_error
+from kit.remote.ssh.login_text import own_output
 from kit.remote.ssh.refusals import (
     SILENT,
     broken_error,
@@ -30,7 +31,7 @@ from kit.remote.ssh.refusals import (
     unresolved_error,
 )
 from kit.remote.ssh.retry import Failure, pause_s
-from kit.remote.ssh.transport import CSH, Completed, Live, Output, as_root
+from kit.remote.ssh.transport import CSH, Completed, Live, Output, marked
 
 if TYPE_CHECKING:
     import paramiko
@@ -94,7 +95,7 @@ class FabricTransport:
     def _run(self, argv: Sequence[str], stdin: bytes, timeout_s: float) -> Completed:
         import paramiko  # noqa: PLC0415
 
-        command = as_root(argv)
+        command = marked(argv, errors=True)
         try:
             channel = self._open().transport.open_session(timeout=CONNECT_TIMEOUT_S)
             with channel:
@@ -138,7 +139,7 @@ class FabricTransport:
         code = channel.recv_exit_status()
         if code < 0 and _is_cut(channel):
             raise EOFError("it ended before the command did")
-        return Completed(code=code, stdout=bytes(output.out), stderr=bytes(output.err))
+        return Completed(code=code, stdout=own_output(output.out), stderr=own_output(output.err))
 
     def _open(self) -> Any:
         if self._connection is not None and self._connection.is_connected:

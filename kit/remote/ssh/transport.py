@@ -133,9 +133,12 @@ AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; else exec sudo -n -- "$@"; fi'
 
 _BACKSLASHES = re.compile(r"(\\+)")
 
-# What the far shell writes to standard error when a session is there, before it waits for the word to begin.
+# What the far shell writes before the command: a login's own files may print something earlier, also without an end of
+# line. `fenced` writes it to standard error, and waits for the word to begin. `marked` writes it to standard output.
 BEGUN = b"kit-session\n"
-_FENCE = f"echo {BEGUN.decode().strip()} >&2; read -r kit || exit 255; "
+_MARK = f"echo {BEGUN.decode().strip()}; "
+_MARK_ERRORS = f"echo {BEGUN.decode().strip()} >&2; "
+_FENCE = _MARK_ERRORS + "read -r kit || exit 255; "
 
 
 # What it writes instead if the login shell is csh or tcsh. Within quotes, these read newlines, backslashes and `!` in
@@ -148,6 +151,14 @@ _NO_CSH = f"""sh -c 'case $1 in *csh) echo {CSH} >&2; kill -9 "$PPID" ;; esac' k
 def fenced(argv: Sequence[str]) -> str:
     """Return `as_root(argv)` that first writes BEGUN, then waits for one line on standard input."""
     return _not_by_csh(quoted(["sh", "-c", _FENCE + AS_ROOT, "kit", *argv]))
+
+
+def marked(argv: Sequence[str], *, errors: bool = False) -> str:
+    """Return `as_root(argv)` that first writes BEGUN on standard output, and with `errors` on standard error, too.
+
+    It does not wait. A reader of lines skips the line that ends with BEGUN; kit.remote.ssh.login_text cuts bytes.
+    """
+    return _not_by_csh(quoted(["sh", "-c", _MARK + (_MARK_ERRORS if errors else "") + AS_ROOT, "kit", *argv]))
 
 
 def as_root(argv: Sequence[str]) -> str:

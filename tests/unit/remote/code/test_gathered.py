@@ -94,7 +94,7 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Head:
     # What this person's git knows is not what the head's git knows.
     made = Head(tmp_path)
     monkeypatch.setattr(porters, "openssh_argv", lambda login, **_: made.ssh)
-    monkeypatch.setattr(porters, "as_root", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
+    monkeypatch.setattr(porters, "marked", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
     return made
 
 
@@ -198,7 +198,7 @@ def test_a_host_gets_no_login_for_a_repository_that_needs_none(
 def answer(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     """Let the head answer this line to its first order."""
     monkeypatch.setattr(porters, "openssh_argv", lambda login, **_: ("sh", "-c"))
-    monkeypatch.setattr(porters, "as_root", lambda argv: f"printf '%s\\n' '{line}'; cat >/dev/null")
+    monkeypatch.setattr(porters, "marked", lambda argv: f"printf '%s\\n' '{line}'; cat >/dev/null")
 
 
 def test_a_head_without_a_login_says_so(head: Head, server: str, origin: Path) -> None:

@@ -30,6 +30,9 @@ def ended(code: int, *, out: str = "", err: str = "") -> Completed:
     [
         (ended(126, out=NO_EXEC), True),
         (ended(128, err=NO_EXEC), True),
+        (ended(126, err=f"sudo: unable to resolve host gpu1\n{NO_EXEC}"), True),
+        (ended(126, out=NO_EXEC, err="sudo: unable to resolve host gpu1\n"), True),
+        (ended(126, err=f"sh: warning: setlocale: LC_ALL: cannot change locale (x)\nother\n{NO_EXEC}"), False),
         (ended(0, out=NO_EXEC), False),
         # A program that prints such a fault, and has done something.
         (ended(1, out=f"step 1\n{NO_EXEC}"), False),

@@ -14,6 +14,8 @@ from tests.fakes.facts import host
 from tests.fakes.vm import RESET
 
 NO_EXEC = f"OCI runtime exec failed: exec failed: {RESET}\n".encode()
+WARNING = b"sudo: unable to resolve host gpu1: Name or service not known\n"
+LOCALE = b"bash: line 1: warning: setlocale: LC_ALL: cannot change locale (de_DE.UTF-8)\n"
 Chunk = tuple[str, bytes]
 
 
@@ -68,6 +70,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"Error response from daemon: container 1f is not running\n", True), (b"Error", True),
         (b"Error: it failed", False), (b"OCI runtime exec failed: a\nb", False), (b"hello", False), (b" OCI", False),
         (b"\n", False),
+        # Warnings before the answer, whole and in part.
+        (WARNING, True), (WARNING + NO_EXEC, True), (LOCALE + WARNING + b"Err", True), (LOCALE[:10], True),
+        (WARNING[:9], True), (b"bash: line 1", True), (b"bash: line 12: warning: setl", True), (WARNING[:-1], True),
+        (WARNING + b"hello", False), (b"bash: line 1: x: not found", False), (b"sudo: a password", False),
+        (WARNING + NO_EXEC + b"and more", False),
     ],
 )  # fmt: skip
 def test_what_may_become_the_engines_answer(text: bytes, may_be: bool) -> None:
@@ -91,6 +98,16 @@ def test_a_command_that_never_began_is_tried_again_unseen() -> None:
     )
     assert streamed(transport) == (0, [("out", b"x")])
     assert len(transport.commands) == 3
+
+
+def test_a_warning_before_the_engines_answer_does_not_hide_it() -> None:
+    transport = Chunks((126, [("err", WARNING[:5]), ("err", WARNING[5:]), ("err", NO_EXEC)]), (0, [("out", b"x")]))
+    assert streamed(transport) == (0, [("out", b"x")])
+
+
+def test_a_warning_is_shown_with_the_commands_output() -> None:
+    chunks = [("err", WARNING), ("out", b"x\n")]
+    assert streamed(Chunks((0, chunks))) == (0, chunks)
 
 
 def test_the_engines_answer_is_shown_if_nobody_refuses_it() -> None:

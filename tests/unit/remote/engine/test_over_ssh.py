@@ -25,6 +25,7 @@ import json, pathlib, sys
 seen = pathlib.Path(__file__).with_name("seen")
 with seen.open("a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
+print("kit-session", flush=True)
 while True:
     words = sys.stdin.buffer.readline().split()
     if not words:
@@ -165,7 +166,7 @@ def test_an_answer_without_end_is_that_hosts_error(ssh: Path) -> None:
 
 def test_no_ssh_is_left(ssh: Path) -> None:
     engine = Engine.over_ssh(LOGIN)
-    processes = [process for process, _ in engine._client._tunnels._open]
+    processes = [process for process, *_ in engine._client._tunnels._open]
     assert [process.poll() for process in processes] == [None]
     engine.close()
     assert all(process.poll() is not None for process in processes)

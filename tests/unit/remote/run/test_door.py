@@ -181,6 +181,8 @@ class TestAgainstTheLauncher:
         ("echo 'sudo: a password is required' >&2; exit 1", NotReadyError, "cannot become root", "sudo without"),
         ("echo 'Error response from daemon: No such container: kit-lab-mpihead' >&2; exit 1", NotReadyError,
          "no cluster runs here", "If kit ps shows mpihead on another host"),
+        ("echo 'sudo: unable to resolve host gpu1' >&2; echo 'OCI runtime exec failed: x'; exit 126", NotReadyError,
+         "the head's launcher did not start: OCI runtime exec failed: x", "kit ps"),
         ("echo 'Error response from daemon: container 12 is not running' >&2; exit 1", NotReadyError,
          "no cluster runs here", "run: kit deploy"),
         ("echo 'Cannot connect to the Docker daemon at unix:///run/docker.sock. Is it running?' >&2; exit 1",

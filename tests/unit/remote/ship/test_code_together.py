@@ -125,7 +125,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster
             return ("env", "-C", str(home), "sh", "-c")
 
         monkeypatch.setattr(porters, "openssh_argv", local)
-        monkeypatch.setattr(porters, "as_root", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
+        monkeypatch.setattr(porters, "marked", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
         monkeypatch.setenv("TMPDIR", folder)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         yield made

@@ -72,7 +72,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
             return ("env", f"DOCKER_HOST=unix://{made.engines[login.host].path}", "sh", "-c")
 
         monkeypatch.setattr(porters, "openssh_argv", local)
-        monkeypatch.setattr(porters, "as_root", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
+        monkeypatch.setattr(porters, "marked", lambda argv: "exec " + shlex.join([sys.executable, *argv[1:]]))
         monkeypatch.setenv("TMPDIR", folder)
         api = made.api
         monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=api, close=lambda: None))
