@@ -129,6 +129,9 @@ if [ -n "${KIT_USER:-}" ]; then
   chmod 710 /run/kit $state $state/home
   # A job that was root may have left a link, which kit down keeps with the rest.
   chown -h "$KIT_USER" /run/kit/stacks /run/kit/terminals $state/home/ranks
+  # Ranks can pass through folders of runs, and earlier versions of kit made these files readable.
+  [ ! -d $state/runs ] || find $state/runs -mindepth 2 -maxdepth 2 -path "$state/runs/[!.]*" -type f -perm /077 \
+    -exec chmod go-rwx {} + || echo "start.sh: ranks may still be able to read records and logs of earlier runs" >&2
 fi
 name_lost
 {

@@ -22,7 +22,7 @@ _CONTEXT_MIB = 512
 _LAUNCHERS = frozenset(
     {
         *("bash", "dash", "sh", "env", "timeout", "nice", "setpriv", "tini", "docker-init", "sshd", "ssh"),
-        *("mpirun", "mpiexec", "orted", "prted", "orterun", "torchrun", "nvidia-smi"),
+        *("mpirun", "mpiexec", "orted", "prted", "orterun", "torchrun", "_torchrun.py", "nvidia-smi"),
         *("kit-rank", "kit-launch", "kit-mpirun", "kit-node", "kit-role", "kit-torchrun", "kit-code", "kit-home"),
     }
 )

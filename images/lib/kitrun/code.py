@@ -47,7 +47,7 @@ def snapshots(stores: Optional[str] = None, root: Optional[str] = None) -> "Dict
 
 def doubt(root: Optional[str] = None) -> None:
     """Write down, on the head, that a node lacked code that was confirmed."""
-    with contextlib.suppress(OSError), open(_missing(root), "w"):
+    with contextlib.suppress(OSError), open(_missing(root), "w", opener=store.private):
         pass
 
 

@@ -10,7 +10,7 @@
                   ended, how many seconds of the wait for the operator are over already
     stop          a request to end the run: JSON {"why", "grace", "by"}
     stdin         what kit's standard input has sent for rank 0 so far; stdin.end: nothing more comes
-    hostfile      of the current attempt
+    hostfile      of the current attempt. Ranks can read this file, and no other
     end.json      how it ended
 
 The start reserves disk space for the files that come later. A disk that fills up can lose lines of the log, but neither
@@ -78,16 +78,17 @@ class Run:
         try:
             reserve(self.path("end.reserved"), RESERVED)
             reserve(self.path("stop.reserved"), RESERVED_STOP)
+            # Ranks may read this one: kit-role, which is a rank's user, names the hosts of missing ranks by it.
             with open(self.path("hostfile"), "w", encoding="utf-8") as file:
                 file.write(hostfile)
-            with open(self.path("log"), "wb"):
+            with open(self.path("log"), "wb", opener=private):
                 pass
             code = dict(record.get("code") or {})
             # JSON has no bytes: a difference that is no text comes as base64.
             text, packed = code.pop("diff", ""), code.pop("diff64", "")
             diff = base64.b64decode(packed) if packed else text.encode("utf-8", "backslashreplace")
             if diff:
-                with open(self.path("code.diff"), "wb") as file:
+                with open(self.path("code.diff"), "wb", opener=private) as file:
                     file.write(diff)
                 record = dict(record, code=code)
             write(self.path("record.json"), record)
@@ -191,18 +192,18 @@ class Run:
 
     def open_stdin(self) -> None:
         """Make the file for standard input. Each attempt reads it from its beginning."""
-        with open(self.path("stdin"), "wb"):
+        with open(self.path("stdin"), "wb", opener=private):
             pass
 
     def take_stdin(self, data: bytes) -> None:
         """Append to standard input. A run that was started without it, or has ended, ignores it. Raises OSError."""
         if os.path.exists(self.path("stdin")):
-            with open(self.path("stdin"), "ab") as file:
+            with open(self.path("stdin"), "ab", opener=private) as file:
                 file.write(data)
 
     def end_stdin(self) -> None:
         if os.path.exists(self.path("stdin")):
-            with contextlib.suppress(OSError), open(self.path("stdin.end"), "wb"):
+            with contextlib.suppress(OSError), open(self.path("stdin.end"), "wb", opener=private):
                 pass
 
     def forget_stdin(self) -> None:
@@ -212,10 +213,11 @@ class Run:
 
     def touch_operator(self, over: float = 0.0) -> None:
         """Note that an operator is here, or that the stream of one has ended, so that much of the wait is over."""
-        with contextlib.suppress(OSError), open(self.path("operator"), "w", encoding="ascii") as file:
+        path = self.path("operator")
+        with contextlib.suppress(OSError), open(path, "w", encoding="ascii", opener=private) as file:
             file.write("%g" % over if over else "")
             file.flush()
-            os.utime(self.path("operator"), None)
+            os.utime(path, None)
 
     @property
     def operator_age(self) -> Optional[float]:
@@ -266,8 +268,16 @@ class Log:
     def _mark(self) -> None:
         """Note where the next record begins. A full disk loses the mark."""
         self._marked = self._good
-        with contextlib.suppress(OSError), open(self._marks, "ab") as file:
+        with contextlib.suppress(OSError), open(self._marks, "ab", opener=private) as file:
             file.write(MARK % os.fstat(self._fd).st_size)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file for `open`, so that a new one is its owner's alone. Raises OSError.
+
+    With `user:` in kit.yaml, ranks pass through the folder of a run. A umask would not do: ranks inherit it.
+    """
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def remove_folder(path: str) -> None:
@@ -279,7 +289,7 @@ def remove_folder(path: str) -> None:
 
 def reserve(path: str, size: int) -> None:
     """Make a file of this size, with space on the disk. Raises OSError if the disk is full."""
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=private) as file:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
@@ -290,14 +300,14 @@ def reserve(path: str, size: int) -> None:
 
 def overwrite(path: str, data: bytes) -> None:
     """Write into the space that a file already has."""
-    with open(path, "r+b" if os.path.exists(path) else "wb") as file:
+    with open(path, "r+b" if os.path.exists(path) else "wb", opener=private) as file:
         file.write(data)
         file.truncate()
 
 
 def write(path: str, value: object, *, at: Optional[int] = None) -> None:
     """Write a file completely or not at all. `at` is its time, in nanoseconds; by default now."""
-    with open(path + ".new", "w", encoding="utf-8") as file:
+    with open(path + ".new", "w", encoding="utf-8", opener=private) as file:
         json.dump(value, file)
     if at is not None:
         os.utime(path + ".new", ns=(at, at))

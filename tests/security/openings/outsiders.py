@@ -213,6 +213,41 @@ _KEYS = (
         tests=("flows/test_data.py", "-k", "lead_alone"),
     ),
 )
+_TORCHRUN_TESTS = ("unit/images/test_kit_torchrun.py", "-k")
+_TORCHRUN = (
+    Opening(
+        border="From a rank and the cluster's network to root's torchrun",
+        what="torchrun unpickles whatever its store has",
+        file="images/bin/_torchrun.py",
+        old="    rendezvous.pickle = Pickle(rendezvous)\n",
+        new="",
+        tests=(*_TORCHRUN_TESTS, "runs_nothing"),
+    ),
+    Opening(
+        border="From a rank and the cluster's network to root's torchrun",
+        what="a pickle may name any function",
+        file="images/bin/_torchrun.py",
+        old='raise pickle.UnpicklingError("%s.%s" % (module, name))',
+        new="return super().find_class(module, name)",
+        tests=(*_TORCHRUN_TESTS, "runs_nothing"),
+    ),
+    Opening(
+        border="From a rank and the cluster's network to root's torchrun",
+        what="a torchrun that reads ranks' values in another way starts as root",
+        file="images/bin/_torchrun.py",
+        old="    if rendezvous.pickle is not pickle:",
+        new="    if not hasattr(rendezvous, STATE):",
+        tests=(*_TORCHRUN_TESTS, "does_not_know"),
+    ),
+    Opening(
+        border="From a rank and the cluster's network to root's torchrun",
+        what="kit starts torchrun itself",
+        file="images/bin/kit-torchrun",
+        old='os.path.join(BIN, "_torchrun.py"), path, *words]',
+        new="path, *words]",
+        tests=(*_TORCHRUN_TESTS, "runs_nothing"),
+    ),
+)
 _ELASTIC_TESTS = ("unit/images/test_elastic.py", "-k")
 _ELASTIC = (
     Opening(
@@ -977,6 +1012,7 @@ OPENINGS: tuple[Opening, ...] = (
     *_DATA_FOLDERS,
     *_HOSTILE_STORE,
     *_KEYS,
+    *_TORCHRUN,
     *_ELASTIC,
     *_REGISTRY,
     *_FILES,

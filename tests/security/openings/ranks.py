@@ -10,6 +10,7 @@ _TERMINAL = "From any other machine to your terminal"
 _FENCE = "From a rank to its VM, through the kernel"
 _DEVICE = "From a rank to its VM, through a device"
 _SETUID = "From a rank and a user of the VM"
+_RECORDS = "From a rank with `user:` to the records"
 _LOCK = "From a user of the VM to the cluster's lock"
 _STORE = "From a rank to its VM and to a store's keys"
 _TIMELINE = "From a rank and its VM to `kit timeline`"
@@ -278,6 +279,22 @@ OPENINGS: tuple[Opening, ...] = (
         old="values |= {USER: spec.user, **_DAEMONS}",
         new="values |= _DAEMONS",
         tests=("unit/plan/cluster/test_fence.py", "-k", "ranks_of_another_user"),
+    ),
+    Opening(
+        border=_RECORDS,
+        what="everybody may read what kit writes into the folder of a run",
+        file="images/lib/kitrun/store.py",
+        old="return os.open(path, flags | os.O_CLOEXEC, 0o600)",
+        new="return os.open(path, flags | os.O_CLOEXEC, 0o666)",
+        tests=("unit/images/test_kit_launch.py", "-k", "hostfile_alone"),
+    ),
+    Opening(
+        border=_RECORDS,
+        what="records of earlier runs stay readable",
+        file="images/bin/start.sh",
+        old="    -exec chmod go-rwx {} +",
+        new="    -exec true {} +",
+        tests=("unit/images/test_start.py", "-k", "earlier_runs"),
     ),
     Opening(
         border=_DEVICE,

@@ -547,6 +547,41 @@ def test_the_folder_is_the_heads_alone(head: Head) -> None:
     assert not any(b"s3cret" in path.read_bytes() for path in run.iterdir() if path.is_file())
 
 
+def test_ranks_that_pass_through_the_folder_can_read_the_hostfile_alone(tmp_path: Path) -> None:
+    """kit-rank opens the folder for their group. kit-role, which is their user, reads the hostfile."""
+    code, store = launcher.load("kitrun.code"), launcher.load("kitrun.store")
+    before = os.umask(0)
+    try:
+        run = store.Run("r1", str(tmp_path / "runs"))
+        os.close(run.create({"places": [], "code": {"diff": "+x\n"}}, "10.0.0.1 slots=1\n"))
+        run.open_stdin()
+        run.take_stdin(b"secret")
+        run.end_stdin()
+        run.touch_operator()
+        run.change_places([])
+        log = store.Log(run.path("log"))
+        log.write(bytes(store.MARK_EVERY))
+        log.write(b"more")
+        run.ask_to_stop("user", 1.0, "me")
+        made = open_to_others(Path(run.folder))
+        run.finish({"exit_code": 0})
+        store.overwrite(run.path("new"), b"")
+        code.doubt(run.root)
+    finally:
+        os.umask(before)
+    assert made == open_to_others(Path(run.folder)) == {"hostfile"}
+    assert {path.name for path in Path(run.folder).iterdir()} == {
+        "record.json", "code.diff", "lock", "log", "log.marks", "stdin", "stdin.end", "operator", "stop", "hostfile",
+        "end.json", "new",
+    }  # fmt: skip
+    assert (tmp_path / code.MISSING).stat().st_mode & 0o77 == 0
+
+
+def open_to_others(folder: Path) -> set[str]:
+    """Return the names of the files of which others than the owner may do anything."""
+    return {path.name for path in folder.iterdir() if path.stat().st_mode & 0o77}
+
+
 # The files of the image
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +36,66 @@ OF_HOST = {
     "PMIX_RANK": "1",
 }
 # As torchrun: each rank in a separate session, under the words behind --no-python. It ends them on TERM.
-TORCHRUN = """#!{python}
+TORCHRUN = """
 import os, signal, subprocess, sys
-words = sys.argv[sys.argv.index("--no-python") + 1:]
-given = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word and word.startswith("--"))
-count = int(given["nproc-per-node"])
-own = [{{"GROUP_RANK": "1", "RANK": str(2 + n), "LOCAL_RANK": str(n), "WORLD_SIZE": "5"}} for n in range(count)]
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
-ranks = [subprocess.Popen(words, env=dict(os.environ, **more), start_new_session=True) for more in own]
-codes = [rank.wait() for rank in ranks]
-sys.exit(max(codes))
+def main():
+    words = sys.argv[sys.argv.index("--no-python") + 1:]
+    given = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word and word.startswith("--"))
+    count = int(given["nproc-per-node"])
+    own = [{"GROUP_RANK": "1", "RANK": str(2 + n), "LOCAL_RANK": str(n), "WORLD_SIZE": "5"} for n in range(count)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+    ranks = [subprocess.Popen(words, env=dict(os.environ, **more), start_new_session=True) for more in own]
+    codes = [rank.wait() for rank in ranks]
+    sys.exit(max(codes))
 """
+
+
+# As in PyTorch 2.13.
+RENDEZVOUS = """
+import pickle
+from dataclasses import dataclass
+from datetime import datetime, timezone
+@dataclass(eq=True, order=True, frozen=True)
+class _NodeDesc:
+    addr: str
+    pid: int
+    local_id: int
+class _RendezvousState:
+    def __init__(self):
+        self.round, self.complete, self.deadline, self.closed = 0, False, None, False
+        self.participants, self.wait_list, self.redundancy_list, self.last_heartbeats = {}, set(), set(), {}
+def full():
+    state, nodes = _RendezvousState(), [_NodeDesc("10.0.0.%d" % n, 7, 0) for n in range(3)]
+    state.deadline, state.participants = datetime.now(), {node: n for n, node in enumerate(nodes)}
+    state.wait_list, state.last_heartbeats = {nodes[0]}, {node: datetime.now(timezone.utc) for node in nodes}
+    return state
+"""
+PACKAGE = "torch/distributed/elastic/rendezvous"
+
+
+def install(folder: Path, program: str = TORCHRUN, rendezvous: str = RENDEZVOUS) -> None:
+    """Make a PyTorch in this folder, whose torchrun is the program."""
+    (folder / PACKAGE).mkdir(parents=True, exist_ok=True)
+    for package in ("torch", "torch/distributed", "torch/distributed/elastic", PACKAGE):
+        (folder / package / "__init__.py").write_text("__version__ = '9.9'\n")
+    (folder / "torch/distributed/run.py").write_text(program)
+    (folder / PACKAGE / "dynamic_rendezvous.py").write_text(rendezvous)
+    (folder / "torchrun").write_text(f"#!{sys.executable}\n")
+    (folder / "torchrun").chmod(0o755)
 
 
 @pytest.fixture
 def torchrun(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a host with a torchrun."""
-    program = tmp_path / "torchrun"
-    program.write_text(TORCHRUN.format(python=sys.executable))
-    program.chmod(0o755)
+    install(tmp_path)
     run = f"t-{uuid.uuid4().hex[:12]}"
-    return {**os.environ, **OF_HOST, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KIT_RUN": run}
+    return {
+        **os.environ,
+        **OF_HOST,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "KIT_RUN": run,
+        "PYTHONPATH": str(tmp_path),
+    }
 
 
 def start(environ: dict[str, str], *argv: str) -> subprocess.Popen[bytes]:
@@ -100,8 +142,7 @@ def test_each_rank_reports_its_own_end(torchrun: dict[str, str]) -> None:
 
 
 def test_its_command_line(torchrun: dict[str, str], tmp_path: Path) -> None:
-    program = tmp_path / "torchrun"
-    program.write_text('#!/bin/sh\necho "$@"\n')
+    install(tmp_path, "import sys\ndef main(): print(*sys.argv[1:])\n")
     process = start(torchrun, "python", "train.py", "--lr", "0.1")
     out, _ = process.communicate(timeout=60)
     words = out.decode().split()
@@ -110,6 +151,117 @@ def test_its_command_line(torchrun: dict[str, str], tmp_path: Path) -> None:
         "--rdzv-conf=is_host=0", "--local-addr=10.0.0.2", "--nnodes=2", "--nproc-per-node=3",
     ]  # fmt: skip
     assert words[-5:] == [str(launcher.BIN / "kit-rank"), "python", "train.py", "--lr", "0.1"]
+
+
+# Stores what a rank may, and lets the rendezvous load it.
+LOADS = """
+import base64, os, sys
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous as rendezvous
+def main():
+    bits = base64.b64decode(os.environ["STORED"]) if "STORED" in os.environ else pickled(int(os.environ["PROTOCOL"]))
+    try:
+        state = rendezvous.pickle.loads(bits)
+    except rendezvous.pickle.PickleError as error:
+        print("refused", error)
+    else:
+        print(vars(state) == vars(loaded) and rendezvous.pickle.loads(rendezvous.pickle.dumps(state)).participants)
+def pickled(protocol):
+    global loaded
+    import pickle
+    loaded = rendezvous.full()
+    return pickle.dumps(loaded, protocol)
+"""
+
+
+class Runs:
+    """A pickle that runs a command."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("echo ran",)
+
+
+def loaded(torchrun: dict[str, str], **values: str) -> str:
+    process = start({**torchrun, **values}, "true")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out.decode().strip()
+
+
+@pytest.mark.parametrize("protocol", ["3", "4", "5"])
+def test_the_state_of_hosts_is_loaded(protocol: str, torchrun: dict[str, str], tmp_path: Path) -> None:
+    install(tmp_path, LOADS)
+    nodes = ", ".join(f"_NodeDesc(addr='10.0.0.{n}', pid=7, local_id=0): {n}" for n in range(3))
+    assert loaded(torchrun, PROTOCOL=protocol) == "{" + nodes + "}"
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        (pickle.dumps(Runs()), "posix.system"),
+        (pickle.dumps({"round": Runs()}), "posix.system"),
+        (b"cbuiltins\neval\n(Vprint('ran')\ntR.", "builtins.eval"),
+        (b"\x80\x04\x8c\x08datetime\x8c\x0bsys.modules\x93.", "datetime.sys.modules"),
+        (pickle.dumps({"round": 1}), "dict"),
+        (pickle.dumps(datetime.now()), "datetime"),
+        (b"", "Ran out of input"),
+        (b"\x80\x04K", ""),
+        (b"\xff" * 8, ""),
+    ],
+    ids=("command", "inside", "eval", "dotted", "dictionary", "time", "empty", "cut", "noise"),
+)
+def test_what_a_rank_stores_runs_nothing_in_torchrun(
+    stored: bytes, why: str, torchrun: dict[str, str], tmp_path: Path
+) -> None:
+    install(tmp_path, LOADS)
+    out = loaded(torchrun, STORED=base64.b64encode(stored).decode())
+    assert out.startswith("refused no state of a rendezvous: ")
+    assert why in out
+    assert "ran" not in out.split()
+
+
+@pytest.mark.parametrize(
+    "rendezvous", ["", RENDEZVOUS.replace("import pickle", "import json"), RENDEZVOUS.replace("_NodeDesc", "_Node")]
+)
+def test_a_torchrun_that_kit_does_not_know_is_not_started(
+    rendezvous: str, torchrun: dict[str, str], tmp_path: Path
+) -> None:
+    install(tmp_path, rendezvous=rendezvous)
+    process = start(torchrun, "true")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.startswith(b"kit-torchrun: PyTorch 9.9: kit does not know how")
+    assert err.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#!{python}\n",
+        "#! {python} -s\n",
+        "#!/usr/bin/env {python}\n",
+        "#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n",
+        "#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n",
+    ],
+)
+def test_torchruns_own_python_runs_it(text: str, torchrun: dict[str, str], tmp_path: Path) -> None:
+    own = tmp_path / "own" / "python3.99"
+    own.parent.mkdir()
+    own.symlink_to(sys.executable)
+    install(tmp_path, "import sys\ndef main(): print(sys.orig_argv[0], sys.path[0])\n")
+    (tmp_path / "torchrun").write_text(text.format(python=own))
+    process = start(torchrun, "true")
+    out, err = process.communicate(timeout=60)
+    assert out.decode().split() == [str(own), str(tmp_path)], err
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\n", "", "#!\n", "#!/gone/python3\n", "#!/bin/sh\n'''exec' 'x y' \"$0\"\n"])
+def test_without_one_the_first_python_runs_it(text: str, torchrun: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "python3").symlink_to(sys.executable)
+    install(tmp_path, "import sys\ndef main(): print(sys.orig_argv[0])\n")
+    (tmp_path / "torchrun").write_text(text)
+    process = start(torchrun, "true")
+    out, err = process.communicate(timeout=60)
+    assert out == b"python3\n", err
 
 
 def test_a_stopped_run_ends_each_rank_once_and_torchrun_restarts_none(

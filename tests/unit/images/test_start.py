@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.node import in_namespace, needs_mounts, prepared, program, stub
+from tests.fakes.node import PLACE, in_namespace, needs_mounts, prepared, program, stub
 
 OWNER = """case "$*" in *'%u /') echo 300000 ;; *) exec $real "$@" ;; esac"""
 
@@ -45,3 +45,17 @@ def test_a_link_as_the_home_folder_of_ranks_is_named(tmp_path: Path) -> None:
     )
     assert done.returncode == 78
     assert "start.sh: /var/lib/kit/home/ranks is a link, so it cannot be" in done.stderr
+
+
+@needs_mounts
+@pytest.mark.parametrize(("user", "modes"), [("", "644 644"), ("1000:1000", "600 600")])
+def test_earlier_runs_are_closed_to_ranks_of_another_user(tmp_path: Path, user: str, modes: str) -> None:
+    run = "/var/lib/kit/runs/r1"
+    done = in_namespace(
+        *prepared(tmp_path), program("start.sh"), f"export KIT_USER={user}",
+        f"mkdir -p {run}/output {run[:-2]}r2 {PLACE}/away; cd {run}",
+        f"touch log record.json output/mine {PLACE}/away/log {PLACE}/file; chmod 644 log output/mine {PLACE}/away/log",
+        f"ln -s {PLACE}/away {run[:-2]}r3; ln -s {PLACE}/file link",
+        "sh /opt/kit/bin/start.sh", f"stat -c %a log record.json output/mine {PLACE}/away/log {PLACE}/file",
+    )  # fmt: skip
+    assert done.stdout.split() == [*modes.split(), "644", "644", "644"], done.stderr
