@@ -36,9 +36,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None
     return Lanes(config, log) if config.getoption("dist") == "loadscope" else None
 
 
+def pytest_configure() -> None:
+    """Stop the garbage collector for the collection. It would look at all tests again and again: half of the time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector off what was collected: some thousand tests and all of kit, which stay to the end."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(10_000, 20, 20)
 
 
