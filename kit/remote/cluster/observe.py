@@ -83,26 +83,23 @@ def living_runs(transport: Transport, *, folder: str) -> tuple[str, ...]:
 
     Raises UnreachableError, or StepError if the head does not say.
     """
-    done = transport.run(script("runs", folder, "living"), timeout_s=30)
-    if done.code != 0:
-        raise StepError(
-            f"kit cannot know whether a run is active: {done.error_text or f'exit {done.code}'}",
-            hint="run the same again, or see why: kit runs",
-            host=transport.host.name,
-        )
-    return tuple(filter(_is_run, done.text.split()))
+    return tuple(filter(_is_run, _ask_runs(transport, folder, "living", "whether a run is active").split()))
 
 
 def run_leases(transport: Transport, *, folder: str) -> tuple[Lease, ...]:
     """Return the slots that the active runs of the head hold. Raises the errors of `living_runs`."""
-    done = transport.run(script("runs", folder, "slots"), timeout_s=30)
+    return leases_of(_ask_runs(transport, folder, "slots", "which hosts a run uses").splitlines())
+
+
+def _ask_runs(transport: Transport, folder: str, about: str, unknown: str) -> str:
+    done = transport.run(script("runs", folder, about), timeout_s=30)
     if done.code != 0:
         raise StepError(
-            f"kit cannot know which hosts a run uses: {done.error_text or f'exit {done.code}'}",
+            f"kit cannot know {unknown}: {done.error_text or f'exit {done.code}'}",
             hint="run the same again, or see why: kit runs",
             host=transport.host.name,
         )
-    return leases_of(done.text.splitlines())
+    return done.text
 
 
 def leases_of(lines: Sequence[str]) -> tuple[Lease, ...]:
