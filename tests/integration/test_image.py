@@ -34,6 +34,7 @@ from tests.integration.conftest import missing
 from tests.integration.image_layers import layers, leaks
 from tests.integration.private_registry import USER, binary, running
 from tests.integration.rig import until
+from tests.integration.spawn import SPAWN
 
 SIZE_LIMIT = 1_900_000_000
 
@@ -42,7 +43,8 @@ SIZE_LIMIT = 1_900_000_000
 def layer(client: Any, image: ImageResult) -> Iterator[ImageResult]:
     """The ssh layer on a base that has Horovod and whose root is locked: kit's own image, changed so."""
     locked = "kit-test:locked-root"
-    container = client.containers.create(image.tag, ["passwd", "-l", "root"])
+    change = "passwd -l root; rm /opt/kit/bin/kit-fork /etc/openmpi/openmpi-mca-params.conf"
+    container = client.containers.create(image.tag, ["sh", "-ec", change])
     container.start()
     container.wait()
     repository, tag = locked.split(":")
@@ -439,6 +441,17 @@ def test_node(node: Any) -> None:
     code, output = inside("hvd-distribute.sh", "3", "2", "true")
     assert code == 2
     assert "fewer than 3" in output
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_daemon_starts_nothing_but_the_run(node: Any, allowed: bool) -> None:
+    options = ("--mca", "orte_fork_agent", "env") if allowed else ()
+    script = 'rm -f /tmp/spawned; "$@"; code=$?; cat /tmp/spawned; exit $code'
+    command = ("mpirun", "--allow-run-as-root", *options, "-np", "1", "python3", "-c", SPAWN, "localhost")
+    code, output = node.exec_run(["sh", "-c", script, "sh", *command])
+    text = output.decode()
+    assert ("kit refuses MPI_Comm_spawn" in text, code != 0) == (not allowed, not allowed), text
+    assert (text.splitlines()[-1] == "0") == allowed, text
 
 
 def small(*lines: str) -> ImageContent:

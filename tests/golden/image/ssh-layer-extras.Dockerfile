@@ -7,6 +7,13 @@ COPY rclone/get-rclone /kit/get-rclone
 COPY requirements/rclone.txt /kit/requirements/rclone.txt
 RUN sh /kit/get-rclone /kit/requirements/rclone.txt
 
+# By kit-fork, Open MPI's daemons start nothing but the run. Only this stage has what compiles it.
+FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3 AS fork
+USER root
+COPY layer/fork /kit/layer/fork
+COPY src/kit_fork.c /kit/src/kit_fork.c
+RUN sh /kit/layer/fork /kit/src/kit_fork.c /kit/programs
+
 FROM nvcr.io/nvidia/tensorflow:23.03-tf2-py3
 USER root
 COPY layer/ /kit/layer/
@@ -18,6 +25,8 @@ RUN mkdir -p /opt/kit/bin \
  && { mpicc -O3 -std=gnu11 -o /opt/kit/bin/mpi_perf /kit/src/mpi_perf.c \
    || { printf '#!/bin/sh\necho "mpi_perf: not in this image: its base has no mpicc that works" >&2\nexit 2\n' >/opt/kit/bin/mpi_perf \
      && chmod 755 /opt/kit/bin/mpi_perf; }; }
+COPY --from=fork /kit/programs/ /opt/kit/bin/
+RUN sh /kit/layer/daemons
 # That of the base tests a program of the base, which does not run here. Swarm ends what is not healthy.
 HEALTHCHECK NONE
 ENV PATH=/opt/kit/bin:/opt/kit/prrte:$PATH PYTHONUNBUFFERED=1
