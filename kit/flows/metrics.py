@@ -43,7 +43,8 @@ def serve(
 def served(context: Context, listen: Address, *, every: float, anywhere: bool = False) -> Iterator[Exported]:
     """Serve the metrics. `every` is the time between readings in seconds.
 
-    Raises InputError for all addresses of this machine, unless you said so (`anywhere`), and for a port that is taken.
+    Raises InputError for a name that has no address, for all addresses of this machine, unless you said so
+    (`anywhere`), and for a port that is taken.
     """
     check_address(listen, anywhere=anywhere)
     refused = refusal(listen.host, listen.port) if listen.port else None
@@ -84,10 +85,14 @@ def write(context: Context, file: Path, *, every: float, once: bool, ready: Call
 
 
 def check_address(listen: Address, *, anywhere: bool) -> None:
-    """Raise InputError for an address that means all addresses, unless you said so."""
+    """Raise InputError for a name without an address, and for all addresses unless you said so (`anywhere`)."""
     address = listens_on(listen.host)
-    unspecified = address is not None and address.is_unspecified
-    if unspecified and not anywhere:
+    if address is None:
+        raise InputError(
+            f"this machine knows no address of '{listen.host}'",
+            hint=f"name an address of this machine: --listen 127.0.0.1:{listen.port}",
+        )
+    if address.is_unspecified and not anywhere:
         raise InputError(
             f"{listen.host} is every address of this machine, and the metrics have no password",
             hint=f"listen on the loopback: --listen 127.0.0.1:{listen.port}; or add --all-addresses",

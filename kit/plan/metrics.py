@@ -22,10 +22,13 @@ STALE_S, STALE = 30.0, 3
 
 
 _Rows = Iterable[tuple[Labels, Value]]
+# The labels of each metric of a host. One node_exporter may read the files of several clusters, and hosts of these may
+# have the same names.
+HOST: Labels = ("cluster", "host")
 
 
 class _Source(Struct, frozen=True, kw_only=True):
-    """A metric, and how to read it from a reading: the values of the labels after `host`, and the number."""
+    """A metric, and how to read it from a reading: the values of the labels after those of HOST, and the number."""
 
     metric: Metric
     rows: Callable[[Reading], _Rows]
@@ -41,14 +44,14 @@ def families(seen: Sequence[Seen], *, cluster: str, version: str, every: float =
     up = {one.host for one in fresh}
     first = (
         Family(metric=INFO, samples=(((cluster, version), 1.0),)),
-        Family(metric=UP, samples=tuple(((one.host,), float(one.host in up)) for one in seen)),
+        Family(metric=UP, samples=tuple(((cluster, one.host), float(one.host in up)) for one in seen)),
     )
-    return (*first, *(Family(metric=source.metric, samples=_samples(source, fresh)) for source in SOURCES))
+    return (*first, *(Family(metric=source.metric, samples=_samples(source, fresh, cluster)) for source in SOURCES))
 
 
-def _samples(source: _Source, fresh: Sequence[Seen]) -> tuple[tuple[Labels, float], ...]:
+def _samples(source: _Source, fresh: Sequence[Seen], cluster: str) -> tuple[tuple[Labels, float], ...]:
     return tuple(
-        ((one.host, *labels), float(value))
+        ((cluster, one.host, *labels), float(value))
         for one in fresh
         if one.reading is not None
         for labels, value in source.rows(one.reading)
@@ -63,17 +66,17 @@ UP = Metric(
     name="kit_host_up",
     kind="gauge",
     help=f"1 if kit has read the host in the last {STALE_S:.0f} s (--every above 10s: {STALE} times that), else 0.",
-    labels=("host",),
+    labels=HOST,
 )
 
 
 def _host(name: str, text: str, value: Callable[[Reading], Value]) -> _Source:
-    metric = Metric(name=f"kit_host_{name}", kind=_kind(name), help=text, labels=("host",))
+    metric = Metric(name=f"kit_host_{name}", kind=_kind(name), help=text, labels=HOST)
     return _Source(metric=metric, rows=lambda reading: [((), value(reading))])
 
 
 def _by(name: str, text: str, labels: Labels, rows: Callable[[Reading], _Rows]) -> _Source:
-    metric = Metric(name=f"kit_host_{name}", kind=_kind(name), help=text, labels=("host", *labels))
+    metric = Metric(name=f"kit_host_{name}", kind=_kind(name), help=text, labels=(*HOST, *labels))
     return _Source(metric=metric, rows=rows)
 
 
@@ -82,7 +85,7 @@ def _gpu(name: str, text: str, value: Callable[[Gpu], Value]) -> _Source:
 
 
 def _of_gpus(name: str, text: str, labels: Labels, rows: Callable[[Gpu], _Rows]) -> _Source:
-    metric = Metric(name=f"kit_gpu_{name}", kind=_kind(name), help=text, labels=("host", *labels))
+    metric = Metric(name=f"kit_gpu_{name}", kind=_kind(name), help=text, labels=(*HOST, *labels))
 
     def of_all(reading: Reading) -> Iterator[tuple[Labels, Value]]:
         for gpu in reading.gpus or ():
@@ -92,7 +95,7 @@ def _of_gpus(name: str, text: str, labels: Labels, rows: Callable[[Gpu], _Rows])
 
 
 def _rank(name: str, text: str, value: Callable[[RankReading], Value]) -> _Source:
-    metric = Metric(name=f"kit_rank_{name}", kind=_kind(name), help=text, labels=("host", "run", "rank"))
+    metric = Metric(name=f"kit_rank_{name}", kind=_kind(name), help=text, labels=(*HOST, "run", "rank"))
     return _Source(
         metric=metric,
         rows=lambda reading: [((rank.run, str(rank.rank)), value(rank)) for rank in reading.ranks],

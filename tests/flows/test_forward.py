@@ -33,6 +33,7 @@ from kit.model.host import Host, Inventory
 from kit.model.run import Place, RunRecord
 from kit.model.values import replace
 from kit.remote.run import board
+from kit.remote.ssh.tunnel import Tunnel
 from tests.fakes.reporter import Remembering
 from tests.fakes.sshd import Sshd
 from tests.processes import files_of_processes
@@ -344,18 +345,57 @@ def test_ctrl_c_is_how_kit_forward_ends(site: Site, web: http.server.ThreadingHT
     assert ssh_of(tmp_path) == []
 
 
-def test_a_killed_kit_leaves_no_connection(site: Site, web: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
-    with kit(site, tmp_path, "forward", "gpu1", f"0:{web.server_address[1]}") as process:
+def guards_of(pid: int) -> list[int]:
+    """Return the processes that this one has started and that wait to end its ssh."""
+    guards = []
+    for file in files_of_processes("stat"):
+        with contextlib.suppress(OSError):
+            parent = int(file.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"\0-O\0exit\0" in file.with_name("cmdline").read_bytes():
+                guards.append(int(file.parent.name))
+    return guards
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_killed_kit_leaves_no_connection(
+    site: Site, web: http.server.ThreadingHTTPServer, tmp_path: Path, connected: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(kit(site, tmp_path, "forward", "gpu1", f"0:{web.server_address[1]}"))
         line = process.stdout.readline() if process.stdout else ""
         assert line.startswith("127.0.0.1:")
         assert line.endswith(f" → gpu1, port {web.server_address[1]}\n")
-        ssh = [int(path.parent.name) for path in ssh_of(tmp_path)]
-        assert ssh
-        process.kill()
-    for pid in ssh:
-        with contextlib.suppress(ProcessLookupError):
-            # A descriptor of a process becomes readable when it ends.
-            assert select.select([os.pidfd_open(pid)], [], [], 30)[0], "ssh is still there"
+        if connected:
+            # As a browser does, it keeps the connection.
+            local = int(line.split()[0].rpartition(":")[2])
+            stack.enter_context(socket.create_connection(("127.0.0.1", local), timeout=20))
+            while site.sshd.extras != ["local forwarding"]:
+                threading.Event().wait(0.01)
+        left = [int(path.parent.name) for path in ssh_of(tmp_path)]
+        assert left
+        left += guards_of(process.pid)
+        ends = [stack.enter_context(ending(pid)) for pid in left]
+        # What Ctrl-C would reach is killed, too: the guard must not be among it.
+        os.killpg(process.pid, signal.SIGKILL)
+        for end in ends:
+            assert select.select([end], [], [], 30)[0], "ssh or its guard is still there"
+
+
+@contextlib.contextmanager
+def ending(pid: int) -> Iterator[int]:
+    """Yield a descriptor that becomes readable when the process ends."""
+    descriptor = os.pidfd_open(pid)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_nothing_is_left_of_a_tunnel_that_was_closed(site: Site) -> None:
+    host = site.context.host("gpu1")
+    with Tunnel(host, site.context.login(host), ["cat"], line=never, refused=never) as tunnel:
+        tunnel.open()
+        (guard,) = guards_of(os.getpid())
+    assert guards_of(os.getpid()) == []
+    assert not Path(f"/proc/{guard}").exists()
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,26 @@ def test_all_addresses_need_a_word(machine: Loopback, reporter: Remembering, hos
     flow.check_address(Address(host=host, port=9400), anywhere=True)
 
 
+# The system looks up no name with an empty part, and none that ends in .invalid exists.
+@pytest.mark.parametrize("host", ["a..b", "gpu1.invalid"])
+def test_a_name_without_an_address_is_refused_before_any_host_is_read(
+    machine: Loopback, reporter: Remembering, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    look_up = socket.getaddrinfo
+
+    def without_network(name: str, *words: Any, **more: Any) -> Any:
+        if name.endswith(".invalid"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return look_up(name, *words, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", without_network)
+    with pytest.raises(InputError, match=f"this machine knows no address of '{host}'") as caught:
+        flow.serve(machine.context(reporter), Address(host=host, port=9400), every=1, anywhere=False, ready=never)
+    assert caught.value.hint == "name an address of this machine: --listen 127.0.0.1:9400"
+    assert machine.processes == {}
+    assert reporter.warnings == []
+
+
 def test_an_address_that_others_reach_is_a_warning(machine: Loopback, reporter: Remembering) -> None:
     def look(value: Exported) -> None:
         assert get(value.url)

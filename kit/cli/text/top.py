@@ -54,12 +54,14 @@ def page(head: Head, everything: Tables, choice: Choice, size: tuple[int, int], 
     lines = [_first_line(head, everything, choice, width)]
     top = 0
     for name, need, rows in zip(names, needs, given, strict=True):
-        heading, *body = section(name, tables, choice, width, ascii_only=ascii_only)
         first = 0
         if name == choice.section:
             first = top = min(choice.first, need - rows)
+        # A screen is drawn for each key: only what it shows is made.
+        shown = slice(first, first + rows)
+        heading, *body = section(name, tables, choice, width, ascii_only=ascii_only, shown=shown)
         part = str(need) if rows == need else f"{first + 1}-{first + rows} of {need}" if rows else f"0 of {need}"
-        lines += [_section_line(name, part, choice, width), heading, *body[first : first + rows]]
+        lines += [_section_line(name, part, choice, width), heading, *body]
     lines = lines[: height - 1]
     lines += [()] * (height - 1 - len(lines))
     lines = [*lines, _keys(choice, width)]

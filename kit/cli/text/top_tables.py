@@ -20,6 +20,7 @@ WIDE, WIDER = 110, 150
 NARROW = 80
 _LOOKS = re.compile(r"\x1b\[[0-9;:]*m")
 _HIGH, _FULL = 90.0, 95.0
+_ALL = slice(None)
 
 
 class Column(NamedTuple):
@@ -131,28 +132,30 @@ def plain(text: str) -> str:
     return one_line(_LOOKS.sub("", filtered(text))).strip()
 
 
-def section(name: str, tables: Tables, choice: Choice, width: int, *, ascii_only: bool = False) -> list[Line]:
-    """Return the heading and the rows of a table, each at most `width` wide."""
-    rows: Sequence[Any] = getattr(tables, name)
+def section(
+    name: str, tables: Tables, choice: Choice, width: int, *, ascii_only: bool = False, shown: slice = _ALL
+) -> list[Line]:
+    """Return the heading and the `shown` rows of a table, each at most `width` wide."""
+    rows: Sequence[Any] = getattr(tables, name)[shown]
     several = len({row.reading.run for row in tables.ranks}) > 1
     columns = {
         "hosts": lambda: _hosts(width, ascii_only=ascii_only),
         "gpus": lambda: _gpus(width, ascii_only=ascii_only),
         "ranks": lambda: _ranks(width, several=several),
     }[name]()
-    shown = [column for column in columns if width >= column.least]
+    columns = [column for column in columns if width >= column.least]
     # The column by which the table is sorted has another color.
     sort = choice.sort_of(name)
-    heading: list[Piece] = [(column.title, "green" if column.key == sort else "bold") for column in shown]
-    lines = [_joined(heading, shown, width)]
+    heading: list[Piece] = [(column.title, "green" if column.key == sort else "bold") for column in columns]
+    lines = [_joined(heading, columns, width)]
     for row in rows:
         trouble = getattr(row, "trouble", "")
         if trouble:
-            label = shown[0].cell(row)[0]
-            pieces: Line = ((fit(label, shown[0].width, right=False), "bold"), (f"  {one_line(trouble)}", "red"))
+            label = columns[0].cell(row)[0]
+            pieces: Line = ((fit(label, columns[0].width, right=False), "bold"), (f"  {one_line(trouble)}", "red"))
             lines.append(cropped(pieces, width))
         else:
-            lines.append(_joined([column.cell(row) for column in shown], shown, width))
+            lines.append(_joined([column.cell(row) for column in columns], columns, width))
     return lines
 
 

@@ -53,9 +53,10 @@ def foreign_problems(
     if before is not None and head.client_key is not None:
         known = {word for node in before.nodes for word in (node.name, node.address)}
         heads = {node.address for node in (*before.nodes, *nodes)}
+        logins = {hashlib.sha256(ssh.authorized_keys(head.client_key, address)).hexdigest() for address in heads}
         address_of = {node.name: node.address for node in nodes}
         problems += [
-            _of_others(facts, cluster, head.client_key, heads)
+            _of_others(facts, cluster, head.client_key, logins)
             for facts in observed[1:]
             if not known & {facts.host.name, address_of.get(facts.host.name)}
         ]
@@ -76,15 +77,16 @@ def _hand_made(facts: HostFacts, cluster: str) -> StepError | None:
     )
 
 
-def _of_others(facts: HostFacts, cluster: str, client_key: str, heads: Collection[str]) -> StepError | None:
-    """Return a problem if the host has files of a cluster whose head has another key. `heads` are addresses.
+def _of_others(facts: HostFacts, cluster: str, client_key: str, logins: Collection[str]) -> StepError | None:
+    """Return a problem if the host has files of a cluster whose head has another key.
+
+    `logins` are the SHA-256 digests of the file with which a host of this cluster lets a head in, for each address.
 
     kit down and a head that moves make new keys. A host that missed that, because it was down, also has other keys.
     """
-    ours = {hashlib.sha256(ssh.authorized_keys(client_key, address)).hexdigest() for address in heads}
     login = facts.files.get(names.AUTHORIZED_KEYS)
     other_head = facts.client_key is not None and facts.client_key != client_key
-    if not other_head and (login is None or login in ours):
+    if not other_head and (login is None or login in logins):
         return None
     return StepError(
         f"{names.folder(cluster)} has other keys: it belongs to another cluster called {cluster}, or is left from an "

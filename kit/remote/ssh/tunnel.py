@@ -1,11 +1,12 @@
 """Tunnel: one connection to a VM that forwards ports to this machine's loopback while a command runs there.
 
 It is a separate connection. So nothing is left of it when kit ends, even if kit is killed: then the command's
-standard input ends, the command ends, and ssh with it.
+standard input ends, and the command with it. ssh would wait for forwarded connections, so a guard ends ssh.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -17,8 +18,9 @@ from kit.errors import KitError, StepError
 from kit.model.host import Host, Login
 from kit.model.values import replace
 from kit.remote.ssh.multiplexed import OpenSshTransport
-from kit.remote.ssh.openssh import FORWARDING, LOOPBACK, forward_argv
+from kit.remote.ssh.openssh import FORWARDING, LOOPBACK, control_argv, forward_argv
 from kit.remote.ssh.private import make_folder
+from kit.remote.ssh.starting import starting
 from kit.remote.ssh.transport import Lasting, Live
 
 # OpenSSH's words for a connection that the far side did not make.
@@ -31,6 +33,8 @@ _END_S = 8.0
 _LOOK_S = 1.0
 # The longest line that is passed on, in bytes.
 _MOST_LINE = 1 << 16
+# Waits until its input ends, which only kit has, then becomes the command of its arguments. `read` needs no process.
+_GUARD = ("sh", "-c", 'read -r end; exec "$@"', "sh")
 
 
 class Tunnel:
@@ -64,6 +68,7 @@ class Tunnel:
         self._code = 0
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Tunnel:
         return self
@@ -75,6 +80,15 @@ class Tunnel:
 
     def open(self) -> None:
         """Connect, and return when the command begins. Raises UnreachableError."""
+        with starting(self._host.name):
+            self._guard = subprocess.Popen(
+                [*_GUARD, *control_argv(self._login, "exit")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                # Ctrl-C, or the end of the terminal, must not end it before kit.
+                start_new_session=True,
+            )
         self._thread.start()
         with self._changed:
             self._changed.wait_for(lambda: self._begun or self._ended)
@@ -137,7 +151,18 @@ class Tunnel:
             # The thread notices it, and nobody waits for its error.
             self._transport.close()
             self._thread.join(_END_S)
+        self._dismiss()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _dismiss(self) -> None:
+        """End the guard: ssh has ended."""
+        guard, self._guard = self._guard, None
+        if guard is None or guard.stdin is None:
+            return
+        guard.kill()
+        guard.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            guard.wait(_END_S)
 
     def _run(self) -> None:
         live = Live(

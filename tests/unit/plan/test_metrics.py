@@ -44,25 +44,25 @@ def of(seen: Seen) -> dict[str, Family]:
 
 def test_values_are_in_base_units() -> None:
     found = of(Seen(host="gpu1", reading=READING, number=1))
-    rank = ("gpu1", "20261121-101500-3fa2", "3")
+    rank = ("lab", "gpu1", "20261121-101500-3fa2", "3")
     expected = {
         "kit_info": {("lab", "0.1.0"): 1.0},
-        "kit_host_up": {("gpu1",): 1.0},
-        "kit_host_cores": {("gpu1",): 8.0},
-        "kit_host_cpu_seconds_total": {("gpu1", "user"): 12.5, ("gpu1", "idle"): 90.0},
-        "kit_host_pressure_ratio": {("gpu1", "cpu", "some"): 0.05, ("gpu1", "cpu", "full"): 0.0},
-        "kit_host_memory_used_bytes": {("gpu1",): 250.0},
-        "kit_host_filesystem_size_bytes": {("gpu1", "/"): 100.0},
-        "kit_host_disk_busy_seconds_total": {("gpu1", "sda"): 3.0},
-        "kit_host_network_receive_bytes_total": {("gpu1", "eth0"): 10.0, ("gpu1", "mlx5_0/1"): 0.0},
+        "kit_host_up": {("lab", "gpu1"): 1.0},
+        "kit_host_cores": {("lab", "gpu1"): 8.0},
+        "kit_host_cpu_seconds_total": {("lab", "gpu1", "user"): 12.5, ("lab", "gpu1", "idle"): 90.0},
+        "kit_host_pressure_ratio": {("lab", "gpu1", "cpu", "some"): 0.05, ("lab", "gpu1", "cpu", "full"): 0.0},
+        "kit_host_memory_used_bytes": {("lab", "gpu1"): 250.0},
+        "kit_host_filesystem_size_bytes": {("lab", "gpu1", "/"): 100.0},
+        "kit_host_disk_busy_seconds_total": {("lab", "gpu1", "sda"): 3.0},
+        "kit_host_network_receive_bytes_total": {("lab", "gpu1", "eth0"): 10.0, ("lab", "gpu1", "mlx5_0/1"): 0.0},
         # A device without a speed has no sample.
-        "kit_host_network_speed_bytes": {("gpu1", "eth0"): 1.25e9},
-        "kit_host_gpus": {("gpu1",): 2.0},
-        "kit_gpu_info": {("gpu1", "0", "GPU-1", "NVIDIA A100"): 1.0, ("gpu1", "1", "", ""): 1.0},
+        "kit_host_network_speed_bytes": {("lab", "gpu1", "eth0"): 1.25e9},
+        "kit_host_gpus": {("lab", "gpu1"): 2.0},
+        "kit_gpu_info": {("lab", "gpu1", "0", "GPU-1", "NVIDIA A100"): 1.0, ("lab", "gpu1", "1", "", ""): 1.0},
         # What is [N/A] has no sample, and is never 0.
-        "kit_gpu_use_ratio": {("gpu1", "0"): 0.93},
-        "kit_gpu_sm_clock_hertz": {("gpu1", "0"): 1.41e9},
-        "kit_gpu_throttled": {("gpu1", "0", "sw_power_cap"): 1.0},
+        "kit_gpu_use_ratio": {("lab", "gpu1", "0"): 0.93},
+        "kit_gpu_sm_clock_hertz": {("lab", "gpu1", "0"): 1.41e9},
+        "kit_gpu_throttled": {("lab", "gpu1", "0", "sw_power_cap"): 1.0},
         "kit_rank_cpu_seconds_total": {rank: 4.0},
         "kit_rank_memory_bytes": {rank: 5.0},
         "kit_rank_core_wait_seconds_total": {rank: 0.5},
@@ -77,7 +77,7 @@ def test_values_are_in_base_units() -> None:
 def test_a_host_is_up_between_two_readings(age: float, every: float, up: float) -> None:
     seen = [Seen(host="gpu1", reading=READING, number=2, age=age)]
     samples = {one.metric.name: one.samples for one in families(seen, cluster="lab", version="0.1.0", every=every)}
-    assert dict(samples["kit_host_up"]) == {("gpu1",): up}
+    assert dict(samples["kit_host_up"]) == {("lab", "gpu1"): up}
     assert bool(samples["kit_host_cores"]) == bool(up)
 
 
@@ -90,13 +90,15 @@ def test_a_host_is_up_between_two_readings(age: float, every: float, up: float) 
 )
 def test_a_host_that_does_not_answer_is_down_and_has_no_old_values(seen: Seen) -> None:
     found = of(seen)
-    assert dict(found["kit_host_up"].samples) == {("gpu1",): 0.0}
+    assert dict(found["kit_host_up"].samples) == {("lab", "gpu1"): 0.0}
     assert {name for name, family in found.items() if family.samples} == {"kit_info", "kit_host_up"}
 
 
 def test_gpus_that_nvidia_smi_does_not_report_are_not_zero_gpus() -> None:
     assert of(Seen(host="gpu1", reading=Reading(at=1.0, gpus=None)))["kit_host_gpus"].samples == ()
-    assert dict(of(Seen(host="gpu1", reading=Reading(at=1.0, gpus=())))["kit_host_gpus"].samples) == {("gpu1",): 0.0}
+    assert dict(of(Seen(host="gpu1", reading=Reading(at=1.0, gpus=())))["kit_host_gpus"].samples) == {
+        ("lab", "gpu1"): 0.0
+    }
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -105,11 +107,23 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert not re.search(r"_(ms|milliseconds|percent|mb|mib|kb|mhz|megahertz|kilobytes)(_|$)", metric.name)
     assert metric.help.endswith(".")
-    assert metric.name == "kit_info" or metric.labels[0] == "host"
+    assert metric.name == "kit_info" or metric.labels[:2] == ("cluster", "host")
     if metric.name.startswith("kit_gpu_"):
-        assert metric.labels[1] == "gpu"
+        assert metric.labels[2] == "gpu"
     if metric.name.startswith("kit_rank_"):
-        assert metric.labels == ("host", "run", "rank")
+        assert metric.labels == ("cluster", "host", "run", "rank")
+
+
+def test_hosts_of_two_clusters_share_no_series() -> None:
+    """One node_exporter may read the files of both, and Prometheus gives all of it the same instance."""
+    seen = [Seen(host="gpu1", reading=READING, number=1)]
+    both = [
+        (family.metric.name, labels)
+        for name in ("train", "eval")
+        for family in families(seen, cluster=name, version="0.1.0")
+        for labels, _ in family.samples
+    ]
+    assert len(both) == len({*both}) > 40
 
 
 def test_no_name_comes_twice() -> None:
@@ -155,12 +169,15 @@ def test_the_dashboard_asks_for_metrics_and_labels_that_exist(title: str, expr: 
 
 
 def test_hosts_with_the_same_name_in_two_clusters_are_kept_apart() -> None:
-    """Otherwise Prometheus refuses to join them, or adds up what does not belong together."""
+    """Otherwise Prometheus refuses to join them, or adds up what does not belong together.
+
+    They have another instance, or only another cluster if one node_exporter reads the files of both.
+    """
     texts = [*(expr for _, expr, _ in targets()), (DOCS / "metrics.md").read_text()]
     joins = [group for text in texts for group in groups(text)]
     of_hosts = [group for group in joins if "host" in group]
     assert len(of_hosts) == 5
-    assert all("instance" in group for group in of_hosts)
+    assert all({"instance", "cluster"} <= group for group in of_hosts)
 
 
 def test_an_expression_with_a_wrong_name_is_found() -> None:

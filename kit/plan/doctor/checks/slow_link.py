@@ -38,7 +38,8 @@ def _slow(pairs: Sequence[PairSeen], other: Collection[str]) -> Iterator[Sight]:
 
 def _late(pairs: Sequence[PairSeen], other: Collection[str]) -> Iterator[Sight]:
     trips = links.round_trips(pairs)
-    late = [link for link in links.late(pairs) if not {*link} & {*other}]
+    # A dict keeps the order, and finds a link at once among very many.
+    late = dict.fromkeys(link for link in links.late(pairs) if not {*link} & {*other})
     blamed, rest = links.blame(late, trips, directed=False)
     usual = trip_text(median(trip for link, trip in trips.items() if link not in late)) if late else ""
     for one in blamed:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.cli.screen.cells import cells
+from kit.cli.text import top_tables
 from kit.cli.text.top import Head, page, whole
 from kit.cli.text.top_cells import Line, cropped, fit, text_of
 from kit.cli.text.top_tables import plain
@@ -96,6 +98,28 @@ def test_after_the_end_comes_the_row_before() -> None:
     choice = pressed(pressed(Choice(section="ranks"), "end"), "tab")
     assert page(HEAD, rows(), pressed(Choice(section="ranks"), "end"), (80, 10)).first == 3
     assert page(HEAD, rows(), choice, (80, 10)).first == 0
+
+
+def test_a_screen_makes_only_the_rows_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 1,000 hosts, each key would take seconds."""
+    made: list[Line] = []
+    joined = top_tables._joined
+
+    def counted(*words: Any) -> Line:
+        made.append(joined(*words))
+        return made[-1]
+
+    monkeypatch.setattr(top_tables, "_joined", counted)
+    hosts = [Seen(host=f"gpu{n}", reading=reading(gpus=(gpu(0),)), age=0.4, number=7) for n in range(1, 1001)]
+    everything = tables(tuple(hosts), History())
+    choice = pressed(Choice(), "pagedown")
+    lines = page(HEAD, everything, choice, (80, 24)).lines
+    assert len(made) <= len(lines) == 24
+    # All lines are where they would be among all rows.
+    everybody = text_of(whole(HEAD, everything, 80)).splitlines()
+    shown = [line for line in text_of(lines).splitlines() if line.startswith("gpu")]
+    assert len(shown) > 10
+    assert set(shown) <= set(everybody)
 
 
 def test_what_a_rank_prints_reaches_no_terminal() -> None:

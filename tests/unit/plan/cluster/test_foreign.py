@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
+from kit.model import names
 from kit.model.launch import ClusterRecord
 from kit.model.values import replace
-from kit.plan.cluster.foreign import not_recorded, ranks_of_others
-from tests.fakes.facts import host, node
+from kit.plan.cluster import ssh
+from kit.plan.cluster.foreign import foreign_problems, not_recorded, ranks_of_others
+from tests.fakes.facts import facts, host, node
 
 RUN, OTHER = "20261121-101500-3fa2", "20261121-101500-4fa2"
 RECORD = ClusterRecord(
@@ -44,3 +48,22 @@ def test_ranks_of_runs_that_no_head_has(
 ) -> None:
     text = ranks_of_others(runs, living, cluster="lab", source="team/hosts")
     assert text == (None if start is None else f"{start} whose head is not in team/hosts")
+
+
+def test_the_logins_of_many_new_hosts_are_compared_with_each_address_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    authorized_keys = ssh.authorized_keys
+
+    def counted(key: str, address: str) -> bytes:
+        made.append(address)
+        return authorized_keys(key, address)
+
+    monkeypatch.setattr(ssh, "authorized_keys", counted)
+    key = "ssh-ed25519 AAAA"
+    ours = {names.AUTHORIZED_KEYS: hashlib.sha256(authorized_keys(key, "10.0.0.2")).hexdigest()}
+    theirs = {names.AUTHORIZED_KEYS: "1f"}
+    observed = [facts(1, client_key=key)] + [facts(n, files=ours if n == 50 else theirs) for n in range(2, 51)]
+    nodes = [node(n) for n in range(1, 51)]
+    problems = foreign_problems(observed, nodes, "lab", RECORD)
+    assert [problem.host for problem in problems] == [f"gpu{n}" for n in range(3, 50)]
+    assert sorted(made) == sorted(one.address for one in nodes)

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import pytest
 
 from kit.errors import AnswerError, KitError, StepError, UnreachableError
 from kit.model.answer import OddAnswer
+from kit.model.host import Host
 from kit.model.watch import Reading, Seen, SuspectReading
 from kit.plan.watch import rows
 from kit.remote.machine.assets import images_dir
@@ -55,6 +57,45 @@ def test_readings_of_two_hosts_until_the_end(machine: Loopback) -> None:
     assert history[0].at < history[2].at
     # Nothing is left on the hosts: their programs have ended by themselves.
     assert [process.wait() for process in machine.processes.values()] == [0, 0]
+
+
+def test_readings_of_many_hosts_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 1,000 hosts, a look after each reading takes longer than the readings."""
+    hosts = [Host(name=f"gpu{n}", address="192.0.2.1") for n in range(1000)]
+    watched = Watchers(hosts, Loopback(0).connect)
+    now = 0.0
+    looks: list[int] = []
+
+    def passes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class _Readings(threading.Condition):
+        """A reading comes each millisecond."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            passes(0.001)
+            return True
+
+    class _Closed(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            passes(timeout or 0)
+            return False
+
+    watched.changed, watched.closed = _Readings(), _Closed()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def done(seen: Sequence[Seen]) -> bool:
+        looks.append(len(seen))
+        return now >= 1
+
+    assert watched.wait(done, 60)
+    assert len(looks) <= 15
+    # No look comes after the time is over, but the last one.
+    looks.clear()
+    assert not watched.wait(lambda seen: bool(looks.append(len(seen))), 0.05)
+    assert now < 1.3
+    assert len(looks) <= 3
 
 
 def test_a_number_of_readings(machine: Loopback) -> None:

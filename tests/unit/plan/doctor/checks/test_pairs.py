@@ -203,6 +203,31 @@ def test_a_host_that_is_far_away() -> None:
     assert seen(slow_link.CHECK, value) == [(("gpu4",), "a round trip to it takes 12 ms, between others 0.1 ms")]
 
 
+def test_late_links_of_many_hosts_are_not_compared_with_each_other() -> None:
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    names = [Name(f"gpu{n}") for n in range(1, 51)]
+    far = names[-5:]
+    pairs = [
+        replace(clean(one, other), rtt_s=0.012 if one in far or other in far else 1e-4)
+        for one, other in permutations(names, 2)
+    ]
+    compared = 0
+    sights = list(slow_link.CHECK.judge(replace(examined(), pairs=tuple(pairs))))
+    assert [sight.hosts for sight in sights] == [(name,) for name in far]
+    # Each link, but not each link with all others.
+    assert compared < 10 * len(pairs)
+
+
 def test_a_host_that_sends_slowly() -> None:
     value = examined(lambda pair: changed(pair, rate=FAST / 100) if pair.source == "gpu1" else pair)
     assert seen(one_way.CHECK, value) == [(("gpu1",), "it sends 100 Mbit/s and receives 10 Gbit/s")]
