@@ -536,6 +536,7 @@ def checked(moment: float | None) -> float:
         ({"now": True}, "--now"),
         ({"policy": RunPolicy(operator="keep")}, "--keep"),
         ({"oversubscribe": True}, "--oversubscribe"),
+        ({"launcher": "elastic"}, "--elastic"),
         ({"launcher": "ps", "servers": 1}, "--launcher ps"),
     ],
 )

@@ -161,16 +161,18 @@ ORTE was unable to reliably start one or more daemons.
         ({"lost": ("gpu2",)}, ["gpu2"]),
         ({"silent": ("gpu2",)}, ["gpu2"]),
         # After a failure or a stop, a node that does not answer is a consequence.
-        ({"silent": ("gpu2",), "first": end()}, []),
+        ({"silent": ("gpu3",), "first": end()}, []),
         ({"silent": ("gpu2",), "stop": decide.Stop("why", 1.0, 143)}, []),
         # But a node that was quiet before was lost before. The host of the rank that failed was there.
         ({"silent": ("gpu2", "gpu3"), "quiet": ("gpu2", "gpu3"), "first": end()}, ["gpu3"]),
         ({"silent": ("gpu3",), "quiet": ("gpu3",), "stop": decide.Stop("why", 1.0, 143)}, []),
         ({"words": tuple(LOST.splitlines())}, ["gpu3"]),
         ({"words": tuple(LOST.splitlines()), "lost": ("gpu2", "gpu3")}, ["gpu2", "gpu3"]),
+        ({"words": (LOST.splitlines()[0], "The process orted on node gpu3 did not answer")}, ["gpu3"]),
         ({"words": tuple(UNSTARTED.splitlines()), "any_up": False}, ["gpu2", "gpu3"]),
-        # Later, such a line is a rank's own trouble.
+        # Later, or without mpirun's own words, such a line is a rank's own trouble.
         ({"words": tuple(UNSTARTED.splitlines())}, []),
+        ({"words": tuple(UNSTARTED.splitlines()[:2]), "any_up": False}, []),
     ],
 )
 def test_lost_hosts(values: dict[str, Any], names: list[str]) -> None:
@@ -284,6 +286,11 @@ def test_of_two_failures_the_first_report_counts() -> None:
 def test_what_mpirun_reports_after_a_stop_is_no_failure() -> None:
     result = outcome(first=None, words=KILLED, stop=decide.Stop("why", 1.0, 143))
     assert decide.first_end(result, HOSTS, {}) is None
+
+
+def test_a_rank_that_failed_before_a_stop_is_a_failure() -> None:
+    result = outcome(first=end(), words=KILLED, stop=decide.Stop("why", 1.0, 143))
+    assert decide.first_end(result, HOSTS, {1: end()}) == end()
 
 
 def test_a_signal_replaces_the_exit_code() -> None:

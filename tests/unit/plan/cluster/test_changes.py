@@ -78,8 +78,18 @@ def test_a_record_without_nodes() -> None:
     assert changes(("gpu1", 1, True), record=replace(RECORD, nodes=())) == []
 
 
-def test_who_left() -> None:
-    assert [one.name for one in leavers(RECORD, ["gpu1", "new"], ["10.0.0.1", "10.0.0.2"])] == ["gpu3"]
+@pytest.mark.parametrize(
+    ("hosts", "addresses", "left"),
+    [
+        (["gpu1", "gpu2", "gpu3"], ["10.0.0.1", "10.0.0.2", "10.0.0.3"], []),
+        (["gpu1", "gpu2"], ["10.0.0.1", "10.0.0.2"], ["gpu3"]),
+        # A host with another name, or with another address, is still in the cluster.
+        (["gpu1", "new"], ["10.0.0.1", "10.0.0.2"], ["gpu3"]),
+        (["gpu1", "gpu2", "gpu3"], ["10.0.0.1", "10.0.0.2", "10.0.0.9"], []),
+    ],
+)
+def test_who_left(hosts: list[str], addresses: list[str], left: list[str]) -> None:
+    assert [one.name for one in leavers(RECORD, hosts, addresses)] == left
 
 
 def test_what_follows_and_what_to_type() -> None:

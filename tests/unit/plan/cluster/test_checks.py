@@ -16,6 +16,7 @@ from kit.plan.cluster.checks import (
     cluster_problems,
     container_is_current,
     host_problems,
+    missing_sources,
     port_problem,
 )
 from tests.fakes.facts import GPU_ENGINE, facts, gpus, node
@@ -124,6 +125,12 @@ def test_the_port_of_a_node_is_not_taken_if_its_engine_hangs(files: dict[str, st
     """Without the engine's list of containers, nobody knows which program listens."""
     seen = facts(3, engine="", slow=True, listening=frozenset({"10.0.0.3:33"}), files=files)
     assert (port_problem(seen, SPEC, node(3)) is not None) == problem
+
+
+def test_only_a_source_that_no_host_has_is_missing() -> None:
+    spec = replace(SPEC, volumes=("/data:/data", "/fast:/fast", "/disk:/disk"))
+    observed = [facts(1, absent=frozenset({"/data", "/fast"})), facts(2, absent=frozenset({"/data"}))]
+    assert missing_sources(observed, spec) == ["/data"]
 
 
 def test_two_names_of_one_machine() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kit.model.data import DataSource, DataSpec, Stage
+from kit.model.plan import RemoveCluster
 from kit.model.spec import ClusterSpec
 from kit.plan.cluster.down import down_plan
 from tests.fakes.golden import check_golden
@@ -14,15 +17,24 @@ def test_three_hosts_and_their_image() -> None:
     check_golden("down.txt", plan_text(plan))
 
 
+def with_data(stage: Stage) -> ClusterSpec:
+    source = DataSource(kind="nfs", text="nfs://10.0.0.9/web", place="10.0.0.9", path="/web")
+    return ClusterSpec(name="lab", data=(DataSpec(name="web", source=source, to="/data/web", stage=stage),))
+
+
 def test_the_head_ends_stagings_first() -> None:
     """It leads them. If another host's stager ended before, the staging's kit would report a lost host."""
     cases: tuple[tuple[Stage, list[str]], ...] = (("disk", ["EndStagings", "StackRemove"]), ("none", ["StackRemove"]))
     for stage, first in cases:
-        source = DataSource(kind="nfs", text="nfs://10.0.0.9/web", place="10.0.0.9", path="/web")
-        spec = ClusterSpec(name="lab", data=(DataSpec(name="web", source=source, to="/data/web", stage=stage),))
-        plan = down_plan(spec, ["gpu1", "gpu2"], ())
+        plan = down_plan(with_data(stage), ["gpu1", "gpu2"], ())
         assert [step.kind for host, step in plan.steps() if host == "gpu1"][: len(first)] == first
         assert "EndStagings" not in [step.kind for host, step in plan.steps() if host == "gpu2"]
+
+
+@pytest.mark.parametrize(("stage", "folders"), [("disk", ("/opt/kit/.data/lab/web",)), ("none", ())])
+def test_only_a_staged_data_set_has_a_folder(stage: Stage, folders: tuple[str, ...]) -> None:
+    steps = [step for _, step in down_plan(with_data(stage), ["gpu1"], ()).steps()]
+    assert [step.data for step in steps if isinstance(step, RemoveCluster)] == [folders]
 
 
 def test_the_preview_does_not_promise_that_a_host_leaves_the_swarm() -> None:

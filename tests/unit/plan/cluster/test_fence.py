@@ -93,6 +93,11 @@ def test_a_volume_takes_the_place_of_a_nodes_names() -> None:
     assert [volume["source"] for volume in stacked["volumes"] if "hosts" in volume["target"]] == ["/srv/names"]
 
 
+def test_a_volume_takes_the_place_of_kits_home_folder() -> None:
+    for service in services(ClusterSpec(volumes=("/srv/home:/root",))):
+        assert "HOME" not in service["environment"]
+
+
 def test_ranks_of_another_user() -> None:
     for service in services(ClusterSpec(user="1000:100")):
         assert service["cap_add"] == capabilities(*DEFAULT, "KILL")

@@ -91,6 +91,14 @@ def test_torchrun_and_its_restarts_once_more() -> None:
     assert again(RunRequest(launcher="mpi", given=frozenset(["launcher"])), first).max_restarts is None
 
 
+def test_elastic_and_its_limits_once_more() -> None:
+    """Its ranks of then must not become --np, which --elastic refuses."""
+    first = RunRequest(launcher="elastic", policy=RunPolicy(min_np=2, max_np=4), command=RUN.command)
+    result = again(RunRequest(), first)
+    assert (result.launcher, result.np, result.policy.min_np, result.policy.max_np) == ("elastic", None, 2, 4)
+    elastic.check(result, ImageSpec())
+
+
 def test_another_launcher_gets_no_option_that_it_refuses() -> None:
     """A person who did not type an option cannot remove it."""
     request = RunRequest(launcher="elastic", given=frozenset({"launcher"}))
@@ -129,6 +137,7 @@ def test_a_record_gets_no_variable_of_your_shell(kind: str) -> None:
         {"np": "4"},
         {"np": 2**40},
         {"servers": -1},
+        {"memory": 2**60},
         {"variables": [1]},
         {"timeout": []},
         {"launcher": "x"},

@@ -14,7 +14,7 @@ from kit.model.launch import Node, Placement, RunPolicy, RunRequest
 from kit.model.run import Place, RunRecord
 from kit.model.spec import ClusterSpec, ImageSpec, MpiSpec
 from kit.model.values import replace
-from kit.plan.run import elastic, leases
+from kit.plan.run import elastic, gpus, leases
 from kit.plan.run.elasticevents import elastic_event
 from kit.plan.run.mpi import launch_plan
 from kit.plan.run.records import record_of, start_request
@@ -54,7 +54,20 @@ def test_an_image_without_horovod_is_refused() -> None:
         elastic.check(ELASTIC, replace(IMAGE, flavour="pytorch"))
 
 
-@pytest.mark.parametrize("good", [RunRequest(), ELASTIC, with_policy(min_np=4, max_np=4), with_policy(min_np=2)])
+def test_a_base_image_of_yours_may_have_horovod() -> None:
+    elastic.check(ELASTIC, replace(IMAGE, flavour="pytorch", base="me/horovod-torch:1"))
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        RunRequest(),
+        ELASTIC,
+        with_policy(min_np=4, max_np=4),
+        with_policy(min_np=2),
+        replace(ELASTIC, env=(("LR", "0.1"), ("HOROVOD_TIMELINE", "/tmp/t.json"))),
+    ],
+)
 def test_what_does(good: RunRequest) -> None:
     elastic.check(good, IMAGE)
 
@@ -201,10 +214,29 @@ def test_hosts_that_have_the_gpus_of_a_rank(host: Node, share: int, says: str) -
 
 @pytest.mark.parametrize(
     ("record", "share"),
-    [({"elastic": {"gpus_per_rank": 2}}, 2), ({"elastic": {}}, 0), ({"elastic": {"gpus_per_rank": "2"}}, 0), ({}, 0)],
+    [
+        ({"elastic": {"gpus_per_rank": 2}}, 2),
+        ({"elastic": {}}, 0),
+        ({"elastic": {"gpus_per_rank": "2"}}, 0),
+        ({"elastic": {"gpus_per_rank": -1}}, 0),
+        ({"elastic": {"gpus_per_rank": 2**60}}, 0),
+        ({}, 0),
+    ],
 )
 def test_how_many_gpus_a_rank_has(record: dict[str, object], share: int) -> None:
     assert elastic.gpus_of_rank(record) == share
+
+
+@pytest.mark.parametrize("share", [0, 2])
+def test_the_record_says_how_many_gpus_a_rank_on_a_later_host_gets(share: int) -> None:
+    spec, placement = ClusterSpec(), Placement(nodes=(node(1),), counts=(1,))
+    plan = launch_plan(
+        run_id="r", spec=spec, placement=placement, network=None, command=COMMAND, env={}, elastic=True,
+        devices=gpus.variables(replace(ELASTIC, gpus_per_rank=share), spec),
+    )  # fmt: skip
+    made = elastic.as_elastic(plan, node(1), 1, None)
+    request = start_request(made, cluster="c", image="i", head="gpu1", by="me", wait=False)
+    assert elastic.gpus_of_rank(request["info"]) == share
 
 
 @pytest.mark.parametrize(

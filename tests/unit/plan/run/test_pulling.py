@@ -67,6 +67,34 @@ def test_patterns(pattern: str, path: str, selected: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("patterns", "only"),
+    [
+        ([], False),
+        (["log"], True),
+        (["log.txt", "log/"], True),
+        (["log", "output"], False),
+        (["output"], False),
+    ],
+)
+def test_patterns_that_select_only_the_log(patterns: list[str], *, only: bool) -> None:
+    assert pulling.selects_only_the_log(patterns) is only
+
+
+@pytest.mark.parametrize(
+    ("patterns", "may"),
+    [
+        ([], True),
+        (["checkpoints/*"], True),
+        (["output", "check*"], True),
+        (["*/best"], True),
+        (["output", "log"], False),
+    ],
+)
+def test_patterns_that_may_name_checkpoints(patterns: list[str], *, may: bool) -> None:
+    assert pulling.may_name_checkpoints(patterns) is may
+
+
+@pytest.mark.parametrize(
     "path", ["", "/etc/passwd", "output/../../x", "../x", "output//x", "output/./x", "elsewhere/x", "output/a\0b"]
 )
 def test_a_path_that_leads_out_is_refused(path: str) -> None:
