@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from kit.config.validate import spec_from
 from kit.config.words import shown
 from kit.config.yaml import MOST_BYTES, load_spec
 from kit.errors import InputErrors
@@ -119,7 +120,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         (
             "env:\n  A: b\n  XLA_FLAGS: >\n    --xla_a\n    --xla_b\n",
             3,
-            "env.XLA_FLAGS: '--xla_a --xla_b\\n' has a line break",
+            "env.XLA_FLAGS: this value has a line break",
             "with >- in place of > or |; or pass it to each run: kit run -x XLA_FLAGS=VALUE",
         ),
         ("cpus: 010", 1, "cpus: '010' has a leading zero", "write 10"),
@@ -173,7 +174,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("command: python a.py >> log", 1, "so >> has no meaning in it", "[sh, -c, 'cd /data"),
         ("command: python a.py 2>&1", 1, "so 2>&1 has no meaning in it", "[sh, -c, 'cd /data"),
         ("command: python < a.py", 1, "so < has no meaning in it", "[sh, -c, 'cd /data"),
-        ("command: cd /data; ls", 1, "so /data; has no meaning in it", "[sh, -c, 'cd /data"),
+        ("command: cd /data; ls", 1, "so ; has no meaning in it", "[sh, -c, 'cd /data"),
         ("command: |\n  cd /data\n  ls", 1, "has several lines, and no shell reads this command", "[sh, -c, 'cd /data"),
         ("command: cd /data && ls", 1, "command: no shell reads this command", "[sh, -c, 'cd /data"),
         ("image:\n  flavour: no", 2, "image.flavour: 'no' is not auto", "flavour: auto"),
@@ -289,7 +290,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image:\n  base: x\n pip: []", 3, "this line does not fit those above it", "indent all keys"),
         ("image: [a, b\nname: x", 1, "a list that starts with [ is not closed", "close it"),
         ("name: @x", 1, "a value cannot start with '@'", "quotes"),
-        ("name: *x", 1, "*x is an alias", "write the value itself"),
+        ("name: *x", 1, "a word that starts with * is an alias", "write the value itself; put it in quotes if"),
         ("name: !x y", 1, "the tag '!x' is not allowed here", "the word with the !"),
         ("name: !!python/object/apply:os.system [id]", 1, "python/object/apply:os.system' is not allowed", "the !"),
         ("head_runs_ranks: !!bool 1", 1, "'1' is not what its tag says", "remove the word with the !!"),
@@ -302,7 +303,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("[a]: b", 1, "a key here is a list or a group", "KEY: VALUE"),
         ("name: a\0", 1, "YAML does not allow the character U+0000", "right file"),
         ("name: \ud800", 1, "a character here is not valid text", "UTF-8"),
-        ('env: {A: "\\0"}', 1, "env.A: '\\x00' has a NUL character in it", "remove it"),
+        ('env: {A: "\\0"}', 1, "env.A: this value has a NUL character in it", "remove it"),
         ('ssh: {key: "~\\0"}', 1, "ssh.key: '~\\x00' has a NUL character in it", "remove it"),
         ("[" * 50, 1, "this is nested too deeply", "an extra bracket"),
         ("#" * (MOST_BYTES + 1), 1, "the file has 256 KiB", "right file"),
@@ -333,7 +334,8 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
     bomb = "a: &a [x, x]\n" + "".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
     )
-    assert problems(bomb) == [(2, "*a is an alias, which kit.yaml does not allow", "write the value itself")]
+    message = "a word that starts with * is an alias, which kit.yaml does not allow"
+    assert problems(bomb) == [(2, message, "write the value itself; put it in quotes if it starts with *")]
 
 
 @pytest.mark.parametrize(
@@ -359,6 +361,46 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
 )
 def test_a_password_in_an_address_is_never_printed(text: str) -> None:
     assert "s3" not in str(problems(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("env:\n  TOKEN: |\n    s3cret\n", "env.TOKEN: this value has a line break", "kit run -x TOKEN=VALUE"),
+        ("env:\n  A: 1\n  TOKEN:s3cret", "there is no space after the colon", "write TOKEN: VALUE"),
+        ("env:\n  A: 1\n  # a\n\n  name:s3cret\n  B: 1", "there is no space after the colon", "write name: VALUE"),
+        ("env: # a\n  A: 1\n  name:s3cret", "there is no space after the colon", "write name: VALUE"),
+        ("name: a\nTOKEN:s3cret\nslots: 4", "there is no space after the colon", "write TOKEN: VALUE"),
+        ("TOKEN:s3cret", "there is no space after the colon", "write TOKEN: VALUE"),
+        ("env:\n  TOKEN:s3cret", "env: this value is not NAME: VALUE lines", "on a line below env: TOKEN: VALUE"),
+        ("env: TOKEN=s3cret", "env: this value is not NAME: VALUE lines", "such as env: {HOROVOD"),
+        ("env: {TOKEN=s3cret}", "'TOKEN=…' has no value", "write NAME: VALUE, with a space"),
+        ("env: {TOKEN=s3cret: 1}", "env.TOKEN=…: 'TOKEN=…' is not the name of a variable", "use letters"),
+        ("env:\n  TOKEN:s3cret: 1", "env.TOKEN:…: 'TOKEN:…' is not the name of a variable", "use letters"),
+        ("env:\nTOKEN=s3cret: 1", "there is no setting 'TOKEN=…'", "known settings: name"),
+        ("env: {TOKEN: {s3cret: 1}}", "env.TOKEN: a group of KEY: VALUE is not one piece", "write TOKEN: VALUE"),
+        ("env: {TOKEN: [s3cret]}", "env.TOKEN: a list is not one piece of text", "write TOKEN: VALUE"),
+        ("env: {TOKEN: !!bool s3cret}", "this value is not what its tag says", "remove the word with the !!"),
+        ("env: {TOKEN: !s3cret x}", "a tag, a word that starts with !, is not allowed", "or put it in quotes"),
+        ("env: {TOKEN: *s3cret }", "a word that starts with * is an alias", "put it in quotes if it starts with *"),
+        ('env: {TOKEN: "s3cret\\0"}', "env.TOKEN: this value has a NUL character", "remove it"),
+        ("command: env TOKEN=s3cret python 'x", "command: 'env TOKEN=…' has a quote or a backslash", "as a list"),
+        ("command: env TOKEN=s3cret; python x", "so ; has no meaning in it", "[sh, -c, 'cd /data"),
+        ("mpi: {args: '-x TOKEN=\"s3cret'}", "mpi.args: '-x TOKEN=…' has a quote", "as a list"),
+    ],
+)
+def test_the_value_of_a_variable_is_never_printed(text: str, message: str, hint: str) -> None:
+    (problem,) = problems(text)
+    assert message in problem[1]
+    assert hint in problem[2]
+    assert "s3cret" not in str(problem)
+
+
+@pytest.mark.parametrize("value", [["s3cret"], {"s3cret": "s3cret"}, "s3cret\0", "s3cret\n"])
+def test_the_value_of_a_variable_from_python_is_never_printed(value: object) -> None:
+    with pytest.raises(InputErrors) as caught:
+        spec_from({"env": {"TOKEN": value}})
+    assert "s3cret" not in str([(problem.message, problem.hint) for problem in caught.value.problems])
 
 
 @pytest.mark.parametrize(
