@@ -99,6 +99,8 @@ def _problem(place: Path, fault: Fault, document: Document, over: Mapping[str, O
     if override is not None:
         hint = advice or _hint(setting, _sample(setting, override.source))
         return InputError(_cut(f"{override.source}: {message}"), hint=without_logins(hint))
+    if advice is None and isinstance(place[-1], int) and isinstance(setting.kind, Items) and not setting.choices:
+        advice = _one_text(setting, place)
     hint = advice or _hint(setting, f"{setting.key}: {as_yaml(setting.example)}")
     if place[0] == "env" and len(place) > 1:
         path = f"env.{variable_name(str(place[1]))}"

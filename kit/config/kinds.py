@@ -340,6 +340,11 @@ def _read_all(items: Any, read: Callable[[object], object]) -> dict[int | str, o
     return values
 
 
+def checked_items(items: tuple[str, ...], check: Callable[[Any], object]) -> tuple[Any, ...]:
+    """Return what `check` returns for each item. Raises WrongItemsError with every item that it refuses."""
+    return tuple(_read_all(enumerate(items), check).values())
+
+
 def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 

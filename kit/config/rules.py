@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError
+from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError, checked_items
 from kit.config.requirements import HAS_LOGIN, NO_LOGIN
 from kit.config.words import listed, near, shown
 from kit.model import names, quantity
@@ -65,18 +65,24 @@ def base(value: str) -> str:
 
 
 def packages(value: tuple[str, ...]) -> tuple[str, ...]:
-    for package in value:
-        if not _PACKAGE.fullmatch(package):
-            raise FieldError(f"{package!r} is not the name of a package")
+    return checked_items(value, _package)
+
+
+def _package(value: str) -> str:
+    if not _PACKAGE.fullmatch(value):
+        raise FieldError("is not the name of a package")
     return value
 
 
 def pip(value: tuple[str, ...]) -> tuple[str, ...]:
-    for requirement in value:
-        if not requirement.strip() or requirement.lstrip().startswith("-") or not requirement.isprintable():
-            raise FieldError(f"{shown(requirement)} is not a Python requirement")
-    if logins := {place: text for place, text in enumerate(value) if has_login(text)}:
-        raise WrongItemsError({place: (text, FieldError(HAS_LOGIN, write=NO_LOGIN)) for place, text in logins.items()})
+    return checked_items(value, _requirement)
+
+
+def _requirement(value: str) -> str:
+    if not value.strip() or value.lstrip().startswith("-") or not value.isprintable():
+        raise FieldError("is not a Python requirement")
+    if has_login(value):
+        raise FieldError(HAS_LOGIN, write=NO_LOGIN)
     return value
 
 
@@ -142,22 +148,29 @@ def network(value: str) -> str:
 
 def interfaces(value: tuple[str, ...]) -> tuple[str, ...]:
     """Return networks in their canonical form, and names of interfaces unchanged."""
-    wanted = []
-    for word in value:
-        if "/" not in word and _INTERFACE.fullmatch(word) and not word.replace(".", "").isdigit():
-            wanted.append(word)
-            continue
-        try:
-            wanted.append(network(word))
-        except FieldError as error:
-            raise FieldError(
-                f"{word!r} {error}", write=error.write or "write a network such as 10.1.0.0/24, or a name such as eth1"
-            ) from error
-    if "auto" in wanted or len(set(wanted)) < len(wanted):
-        raise FieldError(
-            "has a network or a name twice, or auto", write="write each one once: [10.0.0.0/24, 10.1.0.0/24]"
-        )
-    return tuple(wanted)
+    earlier: set[str] = set()
+
+    def check(word: str) -> str:
+        read = _interface(word)
+        if read in earlier:
+            raise FieldError("is here a second time", write="write each network and each name once")
+        earlier.add(read)
+        return read
+
+    return checked_items(value, check)
+
+
+def _interface(word: str) -> str:
+    """Return a network in its canonical form, or the name of an interface unchanged."""
+    write = "write a network such as 10.1.0.0/24, or a name such as eth1"
+    if word == "auto":
+        raise FieldError("is neither a network nor the name of an interface", write=write)
+    if "/" not in word and _INTERFACE.fullmatch(word) and not word.replace(".", "").isdigit():
+        return word
+    try:
+        return network(word)
+    except FieldError as error:
+        raise FieldError(str(error), write=error.write or write) from error
 
 
 def size(value: str) -> str:
@@ -203,17 +216,18 @@ def code(value: str) -> str:
 
 def capabilities(value: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names without CAP_, each once."""
-    kept = []
-    for word in value:
-        bare = word.upper().removeprefix("CAP_")
-        if bare == "ALL":
-            raise FieldError("ALL is no capability of kit: name the ones that your workload needs")
-        if bare not in CAPABILITIES:
-            similar = near(bare, CAPABILITIES)
-            write = f"did you mean {listed(similar)}?" if similar else "capabilities(7) lists them"
-            raise FieldError(f"{word!r} is not a capability of Linux", write=write)
-        kept.append(bare)
-    return tuple(dict.fromkeys(kept))
+    return tuple(dict.fromkeys(checked_items(value, _capability)))
+
+
+def _capability(word: str) -> str:
+    bare = word.upper().removeprefix("CAP_")
+    if bare == "ALL":
+        raise FieldError("ALL is no capability of kit: name the ones that your workload needs")
+    if bare not in CAPABILITIES:
+        similar = near(bare, CAPABILITIES)
+        write = f"did you mean {listed(similar)}?" if similar else "capabilities(7) lists them"
+        raise FieldError("is not a capability of Linux", write=write)
+    return bare
 
 
 def driver(value: str) -> str:

@@ -184,9 +184,14 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image: {frameworks: [mxnet, pytorch]}", 1, "PyTorch does not share an image", "frameworks: [pytorch]"),
         ("image: {flavour: cpu, frameworks: [pytorch]}", 1, "flavour cpu has no PyTorch", "remove flavour:, or"),
         ("image: {base: a b}", 1, "image.base: 'a b' is not the name of an image", "base: nvcr.io"),
-        ("image: {packages: [Htop]}", 1, "image.packages: 'Htop' is not the name of a Debian package", "[htop,"),
-        ("image: {packages: ['a b']}", 1, "image.packages: 'a b' is not the name of a package", "[htop,"),
-        ("image: {pip: [-r x]}", 1, "image.pip: '-r x' is not a Python requirement", "pandas"),
+        (
+            "image: {packages: [Htop]}",
+            1,
+            "image.packages, item 1: 'Htop' is not the name of a Debian package",
+            "write htop",
+        ),
+        ("image: {packages: ['a b']}", 1, "image.packages, item 1: 'a b' is not the name of a package", "write htop"),
+        ("image: {pip: [-r x]}", 1, "image.pip, item 1: '-r x' is not a Python requirement", "pandas"),
         ("ssh: {user: a b}", 1, "ssh.user: 'a b' is not a login", "user: ubuntu"),
         ("ssh: {user: a@}", 1, "any other login belongs into ~/.ssh/config, as User", "user: ubuntu"),
         ("network: 10.0.0.0", 1, "network: '10.0.0.0' is an address", "write 10.0.0.0/24"),
@@ -224,20 +229,35 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("env: {A: [1]}", 1, "env.A: a list is not one piece of text", "write A: VALUE"),
         ("env:\n  B: 1\n  A-B: 1", 3, "env.A-B: 'A-B' is not the name of a variable", "use letters"),
         ("code: no", 1, "code: YAML reads 'no' as false, which is not text", "write code: none"),
-        ("volumes: [~/a:/b]", 1, "volumes: '~/a:/b' starts with ~", "the whole path"),
-        ("volumes: [a/b:/b]", 1, "volumes: 'a/b:/b' has a source that is neither", "volumes: ["),
+        ("volumes: [~/a:/b]", 1, "volumes, item 1: '~/a:/b' starts with ~", "the whole path"),
+        (
+            "volumes: [a/b:/b]",
+            1,
+            "volumes, item 1: 'a/b:/b' has a source that is neither",
+            "write SOURCE:TARGET, such as /data/imagenet",
+        ),
         (
             "volumes: [/a:/b:wx]",
             1,
-            "volumes: '/a:/b:wx' has 'wx' where only a mode such as ro or rw can be",
-            "volumes: [",
+            "volumes, item 1: '/a:/b:wx' has 'wx' where only a mode such as ro or rw can be",
+            "write SOURCE:TARGET, such as /data/imagenet:/data:ro",
         ),
         ("volumes: [/a:/var/lib/kit/]", 1, "would hide /var/lib/kit of the nodes", "a target such as /data"),
         ("volumes: [/a:/var/lib/kit/runs]", 1, "would hide /var/lib/kit/runs of the nodes", "a target such as /data"),
-        ("volumes: [/a:/]", 1, "volumes: '/a:/' would hide /opt/kit of the nodes", "a target such as /data"),
-        ("volumes: [/opt:/opt]", 1, "volumes: '/opt:/opt' would hide /opt/kit of the nodes", "a target such as /data"),
+        ("volumes: [/a:/]", 1, "volumes, item 1: '/a:/' would hide /opt/kit of the nodes", "a target such as /data"),
+        (
+            "volumes: [/opt:/opt]",
+            1,
+            "volumes, item 1: '/opt:/opt' would hide /opt/kit of the nodes",
+            "a target such as /data",
+        ),
         ("volumes: [/a:/etc/kit/ssh]", 1, "would hide /etc/kit of the nodes", "a target such as /data"),
-        ("volumes: [/a://opt]", 1, "volumes: '/a://opt' would hide /opt/kit of the nodes", "a target such as /data"),
+        (
+            "volumes: [/a://opt]",
+            1,
+            "volumes, item 1: '/a://opt' would hide /opt/kit of the nodes",
+            "a target such as /data",
+        ),
         ("volumes: [/a:/x/../var/./lib//kit]", 1, "would hide /var/lib/kit of the nodes", "a target such as /data"),
         ("volumes: [/a:/b, /c://b/.]", 1, "two volumes have the target '/b'", "another target"),
         ("volumes: [/a:/b, /c:/b/]", 1, "two volumes have the target '/b'", "another target"),
@@ -328,6 +348,36 @@ def test_each_variable_of_kit_is_reported() -> None:
 def test_all_problems_of_a_file_are_reported_at_once() -> None:
     reported = problems("ssh_port: 0\nname: a\nname: b\nenv:\n  A: yes\nimage:\n  flavor: cpu\n")
     assert [line for line, _, _ in reported] == [1, 3, 5, 7]
+
+
+def test_each_wrong_item_of_a_list_is_reported_with_its_line() -> None:
+    lists = [
+        ("volumes", ["/a:/b", "/e", "/c:/d", "~/x:/y", "/z:/d/"], {1, 3, 4}),
+        ("devices", ["/dev/a", "dev/b", "/dev/a", "/dev/c"], {1, 2}),
+        ("interfaces", ["eth0", "10.0.0.1", "eth0", "auto", "10.0.0.1/8", "10.0.0.2/8"], {1, 2, 3, 5}),
+        ("security.capabilities", ["SYS_PTRACE", "FOO", "ALL"], {1, 2}),
+        ("image.packages", ["htop", "a b", "Htop", "c d"], {1, 3}),
+        ("image.pip", ["numpy", "-r x", "x @ https://u:p@h/x"], {1, 2}),
+    ]
+    for path, items, wrong in lists:
+        section, _, key = path.rpartition(".")
+        indent = "  " if section else ""
+        head = f"{section}:\n{indent}{key}:\n" if section else f"{key}:\n"
+        reported = problems(head + "".join(f"{indent}- {item}\n" for item in items))
+        first = head.count("\n") + 1
+        assert [(line, message.partition(":")[0]) for line, message, _ in reported] == [
+            (first + place, f"{path}, item {place + 1}") for place in sorted(wrong)
+        ]
+        # The advice is about one item: a whole list in its place would be wrong.
+        assert not any("[" in hint for _, _, hint in reported)
+
+
+def test_each_package_that_debian_cannot_have_is_reported() -> None:
+    reported = problems("image:\n  packages:\n    - Htop\n    - gcc\n    - A_b\n")
+    assert [(line, message.partition(":")[0]) for line, message, _ in reported] == [
+        (3, "image.packages, item 1"),
+        (5, "image.packages, item 3"),
+    ]
 
 
 def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
