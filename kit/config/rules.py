@@ -10,7 +10,7 @@ import re
 
 from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError, checked_items
 from kit.config.requirements import HAS_LOGIN, NO_LOGIN
-from kit.config.words import listed, near, shown
+from kit.config.words import listed, near
 from kit.model import names, quantity
 from kit.model.host import LOGIN_NAME
 from kit.model.logins import has_login
