@@ -6,6 +6,7 @@ import posixpath
 import re
 
 from kit.config.kinds import FieldError, checked_items
+from kit.config.ports import check_port
 from kit.config.words import shown
 from kit.model import names
 from kit.model.nccl import plugin_image
@@ -65,11 +66,13 @@ def devices(value: tuple[str, ...]) -> tuple[str, ...]:
 
 def nccl_plugin(value: str) -> str:
     try:
-        if plugin_image(value) is not None:
-            return value
+        image = plugin_image(value)
     except ValueError as error:
         message, write = error.args
         raise FieldError(f"{shown(value)} {message}", write=write) from error
+    if image is not None:
+        check_port(value.partition("/")[0])
+        return value
     if ":" in value:
         raise FieldError(f"{value!r} has a colon, which no mounted folder can have")
     _volume_target(f"{value}:{names.NCCL_PLUGIN}:ro")

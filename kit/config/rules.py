@@ -9,18 +9,19 @@ import ipaddress
 import re
 
 from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError, checked_items
+from kit.config.ports import check_port
 from kit.config.requirements import HAS_LOGIN, NO_LOGIN
 from kit.config.words import listed, near
 from kit.model import names, quantity
 from kit.model.host import LOGIN_NAME
 from kit.model.logins import has_login
+from kit.model.nccl import is_image
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
 
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
 # Names of RPM have capitals and `_`, too.
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", re.ASCII)
 # A server, then folders. A dot, a port or the name localhost distinguishes a server from a folder on Docker Hub.
 _REGISTRY = re.compile(
     r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(?::[0-9]{1,5})?"
@@ -29,6 +30,8 @@ _REGISTRY = re.compile(
 )
 # Without an @ behind the first slash: it would end a password that has a slash.
 _PROXY = re.compile(r"https?://(?:[^\s\"'\\%$/]|%[0-9A-Fa-f]{2})+(?:/(?:[^\s\"'\\%$@]|%[0-9A-Fa-f]{2})*)?", re.ASCII)
+# A name, an IPv4 address, or an IPv6 address in brackets.
+_SERVER = re.compile(r"(?:[^:\[\]]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?", re.ASCII)
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
@@ -59,9 +62,18 @@ def path(value: str) -> str:
 
 
 def base(value: str) -> str:
-    if not _IMAGE.fullmatch(value):
-        raise FieldError("is not the name of an image")
-    return value
+    if is_image(value):
+        check_port(value.partition("/")[0] if "/" in value else "")
+        return value
+    if "://" in value or "@" in value:
+        # It may have a password, so that the message does not begin with the value.
+        raise FieldError(
+            "this is not the name of an image",
+            write="write SERVER/NAME:TAG or SERVER/NAME@sha256:DIGEST, without https:// and without a login; log in "
+            "with docker login",
+        )
+    lower = is_image(value.lower())
+    raise FieldError("is not the name of an image", write=f"write it in lower case: {value.lower()}" if lower else None)
 
 
 def packages(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,6 +121,7 @@ def _own_variable(variable: str) -> FieldError:
 
 def registry(value: str) -> str:
     if _REGISTRY.fullmatch(value):
+        check_port(value.partition("/")[0])
         return value
     if "@" in value:
         # What is before the @ may be a password, so that the message does not begin with the value.
@@ -239,13 +252,15 @@ def driver(value: str) -> str:
 
 def proxy(value: str) -> str:
     """Return the address of an HTTP proxy."""
-    if not _PROXY.fullmatch(value):
+    server = value.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    if not _PROXY.fullmatch(value) or not _SERVER.fullmatch(server):
         # A password may be in it, so that the message does not begin with the value.
         raise FieldError(
             "this is not the address of a proxy",
             write="write http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT with special characters as %XX, such as "
             "%40 for @",
         )
+    check_port(server)
     return value
 
 

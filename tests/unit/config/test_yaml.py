@@ -192,6 +192,31 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ),
         ("image: {packages: ['a b']}", 1, "image.packages, item 1: 'a b' is not the name of a package", "write htop"),
         ("image: {pip: [-r x]}", 1, "image.pip, item 1: '-r x' is not a Python requirement", "pandas"),
+        *[
+            (f"image: {{base: '{base}'}}", 1, f"image.base: '{base}' is not the name of an image", "write, for example")
+            for base in ("x:", "x//y", "a:b:c", "-x", "x/", ".x")
+        ],
+        ("image: {base: NVCR.io/X}", 1, "'NVCR.io/X' is not the name of an image", "in lower case: nvcr.io/x"),
+        ("image: {base: Team/x}", 1, "'Team/x' is not the name of an image", "in lower case: team/x"),
+        ("image: {base: 'https://nvcr.io/x'}", 1, "image.base: this is not the name of an image", "without https://"),
+        ("image: {base: 'x@sha256:12'}", 1, "image.base: this is not the name of an image", "NAME@sha256:DIGEST"),
+        *[
+            (text, 1, "this has a port that is not from 1 to 65535", hint)
+            for text, hint in (
+                ("image: {base: 'r.io:99999/x'}", "base: nvcr.io"),
+                ("registry: r.io:0/x", "registry: registry.example.com:5000"),
+                ("registry: r.io:65536", "registry: registry.example.com:5000"),
+                ("setup: {proxy: 'http://ann:pw@h:99999/'}", "proxy: http://"),
+                ("setup: {proxy: 'http://[::1]:0'}", "proxy: http://"),
+                ("nccl: {plugin: 'r.io:99999/x:/f'}", "plugin: "),
+                ("data: {a: {from: 'nfs://h:99999/x', to: /d}}", "from: "),
+                ("data: {a: {from: 'https://h:65536/x', to: /d}}", "from: "),
+            )
+        ],
+        *[
+            (f"setup: {{proxy: '{url}'}}", 1, "setup.proxy: this is not the address of a proxy", "http://HOST:PORT")
+            for url in ("http://h:abc", "http://:3128", "http://h:", "http://ann:pw@", "http://h:123456")
+        ],
         ("ssh: {user: a b}", 1, "ssh.user: 'a b' is not a login", "user: ubuntu"),
         ("ssh: {user: a@}", 1, "any other login belongs into ~/.ssh/config, as User", "user: ubuntu"),
         ("network: 10.0.0.0", 1, "network: '10.0.0.0' is an address", "write 10.0.0.0/24"),
@@ -406,6 +431,9 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
         "image: {pip: ['torch @ https://ann:s3cret@pypi.corp/torch.whl']}",
         "image: {pip: ['-e https://ann:s3cret@pypi.corp/torch']}",
         "image: https://ann:s3cret@reg/team/image:1",
+        "image: {base: 'ann:s3cret@reg/team/image:1'}",
+        "image: {base: 'https://s3cret@reg/team/image:1'}",
+        "setup: {proxy: 'http://ann:s3cret'}",
         f"proxy:http://ann:s3cret{'x' * 80}@proxy:3128",
     ],
 )
@@ -460,6 +488,35 @@ def test_the_value_of_a_variable_from_python_is_never_printed(value: object) -> 
 )  # fmt: skip
 def test_an_address_without_a_password_stays_readable(text: str) -> None:
     assert shown(text) == f"'{text}'"
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "ubuntu", "nvcr.io/nvidia/tensorflow:23.03-tf2-py3", "localhost:5000/a", "NVCR.io/nvidia/x", "r.io:65535/a_b:T-1",
+        f"r.io:1/x:t@sha256:{'0' * 64}", "img:99999", "team/a--b__c.d",
+    ],
+)  # fmt: skip
+def test_a_name_of_an_image_is_accepted(base: str) -> None:
+    assert load_spec(f"image: {{base: '{base}'}}", source="y").image.base == base
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("registry", "r.io:65535/x"),
+        ("setup.proxy", "http://proxy:1"),
+        ("setup.proxy", "https://[2001:db8::1]:3128/"),
+        ("setup.proxy", "http://[2001:db8::1]"),
+        ("setup.proxy", "http://ann:p@w@proxy"),
+        ("nccl.plugin", "img:99999:/f"),
+        ("nccl.plugin", "r.io:5000/img:99999:/f"),
+    ],
+)
+def test_a_possible_port_is_accepted(key: str, value: str) -> None:
+    section, _, last = key.rpartition(".")
+    text = f"{section}: {{{last}: '{value}'}}" if section else f"{last}: '{value}'"
+    assert load_spec(text, source="y")
 
 
 def test_a_proxy_may_have_a_percent_encoded_password() -> None:
