@@ -61,7 +61,7 @@ def _split(wanted: str) -> list[str]:
 
 
 def _canonical(name: str) -> str:
-    """Return a name in lower case, and an IPv6 address in its shortest form: reading the hosts file shortens it, too."""
+    """Return a name in lower case, or an IPv6 address in its shortest form, which is the one of the inventory."""
     if ":" in name:
         with suppress(ValueError):
             return str(ipaddress.IPv6Address(name))

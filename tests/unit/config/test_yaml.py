@@ -493,7 +493,8 @@ def test_an_address_without_a_password_stays_readable(text: str) -> None:
 @pytest.mark.parametrize(
     "base",
     [
-        "ubuntu", "nvcr.io/nvidia/tensorflow:23.03-tf2-py3", "localhost:5000/a", "NVCR.io/nvidia/x", "r.io:65535/a_b:T-1",
+        "ubuntu", "nvcr.io/nvidia/tensorflow:23.03-tf2-py3", "localhost:5000/a", "NVCR.io/nvidia/x",
+        "r.io:65535/a_b/c:T-1",
         f"r.io:1/x:t@sha256:{'0' * 64}", "img:99999", "team/a--b__c.d",
     ],
 )  # fmt: skip
