@@ -158,8 +158,8 @@ def _one_text(setting: Setting, place: Path) -> str | None:
         return f"write {place[-1]}: VALUE"
     if not isinstance(setting.example, list | tuple):
         return None
-    form = "SOURCE:TARGET, such as " if setting.path == "volumes" else ""
-    return f"write {form}{as_yaml(setting.example[0])}"
+    example = as_yaml(setting.example[0])
+    return f"write SOURCE:TARGET, such as {example}" if setting.path == "volumes" else f"write, for example: {example}"
 
 
 def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:

@@ -323,8 +323,9 @@ class Variables(Struct, frozen=True):
 
 def _refuse_zero_first(text: str) -> None:
     if _ZERO_FIRST.fullmatch(text):
-        number = text.lstrip("0")[:20]
-        raise FieldError("has a leading zero, which some read as octal", write=f"write {number}")
+        sign = "-" if text.startswith("-") else ""
+        number = text.lstrip("+-0_")[:20]
+        raise FieldError("has a leading zero, which some read as octal", write=f"write {sign}{number}")
 
 
 def _read_all(items: Any, read: Callable[[object], object]) -> dict[int | str, object]:

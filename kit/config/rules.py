@@ -99,16 +99,21 @@ def _requirement(value: str) -> str:
 
 
 def environment(value: dict[str, str]) -> dict[str, str]:
-    if own := [variable for variable in value if variable in names.OWN_VARIABLES]:
-        raise WrongItemsError({variable: (value[variable], _own_variable(variable)) for variable in own})
+    wrong: dict[int | str, tuple[object, ValueError]] = {}
     for variable, text in value.items():
-        if "\n" in text:
-            raise FieldError(
-                "has a line break, and ranks on other hosts would not get the variable",
-                write="write it on one line, with >- in place of > or |; or pass it to each run: "
-                f"kit run -x {variable}=VALUE",
-                key=variable,
+        if variable in names.OWN_VARIABLES:
+            wrong[variable] = (text, _own_variable(variable))
+        elif "\n" in text:
+            write = "write it on one line, with >- in place of > or |; or pass it to each run: "
+            wrong[variable] = (
+                text,
+                FieldError(
+                    "has a line break, and ranks on other hosts would not get the variable",
+                    write=f"{write}kit run -x {variable}=VALUE",
+                ),
             )
+    if wrong:
+        raise WrongItemsError(wrong)
     return value
 
 

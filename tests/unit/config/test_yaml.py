@@ -123,6 +123,8 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
             "env.XLA_FLAGS: this value has a line break",
             "with >- in place of > or |; or pass it to each run: kit run -x XLA_FLAGS=VALUE",
         ),
+        ("slots: -08", 1, "slots: '-08' has a leading zero", "write -8"),
+        ("slots: +0_8", 1, "slots: '+0_8' has a leading zero", "write 8"),
         ("cpus: 010", 1, "cpus: '010' has a leading zero", "write 10"),
         ("runs: {ttl_days: 010}", 1, "runs.ttl_days: '010' has a leading zero", "write 10"),
         ("name: no", 1, "name: YAML reads 'no' as false, which is not text", 'name: "no"'),
@@ -188,9 +190,14 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
             "image: {packages: [Htop]}",
             1,
             "image.packages, item 1: 'Htop' is not the name of a Debian package",
-            "write htop",
+            "write, for example: htop",
         ),
-        ("image: {packages: ['a b']}", 1, "image.packages, item 1: 'a b' is not the name of a package", "write htop"),
+        (
+            "image: {packages: ['a b']}",
+            1,
+            "image.packages, item 1: 'a b' is not the name of a package",
+            "write, for example: htop",
+        ),
         ("image: {pip: [-r x]}", 1, "image.pip, item 1: '-r x' is not a Python requirement", "pandas"),
         *[
             (f"image: {{base: '{base}'}}", 1, f"image.base: '{base}' is not the name of an image", "write, for example")
@@ -241,7 +248,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("volumes:\n- type: bind", 2, "volumes, item 1: a group of KEY: VALUE is not one piece", "write SOURCE:TARGET"),
         ("setup: {proxy: 'http://ann:pa/ss@p'}", 1, "setup.proxy: this is not the address of a proxy", "as %XX"),
         ("setup: {proxy: 'http://ann:%4@p'}", 1, "this is not the address", "http://USER:PASSWORD@HOST:PORT with"),
-        ("image: {pip: [[a]]}", 1, "image.pip, item 1: a list is not one piece of text", "write pandas"),
+        ("image: {pip: [[a]]}", 1, "image.pip, item 1: a list is not one piece of text", "for example: pandas"),
         ("image: {frameworks: pytorch}", 1, "'pytorch' is not a list of tensorflow", "write frameworks: [pytorch]"),
         ("image: {frameworks: 'mxne, torch'}", 1, "is not a list of tensorflow", "frameworks: [mxnet, pytorch]"),
         (
@@ -472,6 +479,13 @@ def test_the_value_of_a_variable_is_never_printed(text: str, message: str, hint:
     assert message in problem[1]
     assert hint in problem[2]
     assert "s3cret" not in str(problem)
+
+
+def test_each_wrong_variable_is_reported_with_its_line() -> None:
+    reported = problems('env:\n  A: "a\\nb"\n  B: 1\n  KIT_NODE: x\n  C: "\\n"\n')
+    assert [(line, message.partition(":")[0]) for line, message, _ in reported] == [
+        (2, "env.A"), (4, "env.KIT_NODE"), (5, "env.C"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [["s3cret"], {"s3cret": "s3cret"}, "s3cret\0", "s3cret\n"])
