@@ -16,7 +16,7 @@ FOLDERS = (":folders",)
 
 
 class Place(NamedTuple):
-    """Where the words are wanted: the text so far, the folder of the two files, the files, the environment.
+    """Where the words are wanted: the text so far, the folder of the two files, the files, the environment for them.
 
     `config_file` is None if no flag names one.
     """

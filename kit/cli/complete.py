@@ -16,6 +16,7 @@ from kit.cli import candidates
 from kit.cli.verbs.options import GLOBAL, HELP
 from kit.cli.verbs.table import VERBS
 from kit.cli.walk import Walk
+from kit.config.paths import HOSTS_VARIABLE, environ_of_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 HIDDEN = "__complete"
 SHELLS = ("bash", "zsh", "fish")
 
-_HOSTS_VARIABLE = "KIT_HOSTS"
 # A word that a shell or a terminal could take for something else is not offered.
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]-]+")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
@@ -125,7 +125,8 @@ def _values(part: Option | Operand, text: str, walk: Walk, environ: Mapping[str,
 def _place(text: str, walk: Walk, environ: Mapping[str, str]) -> candidates.Place:
     given = {option.dest: _expanded(value or "", environ) for option, value in walk.given}
     folder = Path(given.get("folder") or ".").expanduser()
-    named = given.get("hosts_file") or environ.get(_HOSTS_VARIABLE)
+    environ = environ_of_files(given.get("folder"), environ)
+    named = given.get("hosts_file") or environ.get(HOSTS_VARIABLE)
     hosts_file = Path(named).expanduser() if named else folder / "hosts"
     config_file = given.get("config_file")
     return candidates.Place(text=text, folder=folder, hosts_file=hosts_file, environ=environ, config_file=config_file)

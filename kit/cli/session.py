@@ -60,6 +60,13 @@ class Session(Struct, frozen=True, kw_only=True):
         refuse_file(folder)
         return folder
 
+    @property
+    def environ_of_files(self) -> Mapping[str, str]:
+        """Return the environment for reading both files: with -C, without KIT_HOSTS and KIT_CONFIG."""
+        from kit.config.paths import environ_of_files  # noqa: PLC0415
+
+        return environ_of_files(self.args.folder, self.environ)
+
     def overrides(self) -> dict[str, object]:
         """Return the values of flags by the setting that they replace: `ssh.user`."""
         given = vars(self.args)
@@ -75,7 +82,7 @@ class Session(Struct, frozen=True, kw_only=True):
             hosts_flag=self.args.hosts_file,
             config_flag=self.args.config_file,
             flags=self.overrides() | dict(fixed or {}),
-            environ=self.environ,
+            environ=self.environ_of_files,
             text_of=self._text_of,
         )
         self._warn_of_kit_yaml_above()
@@ -95,7 +102,7 @@ class Session(Struct, frozen=True, kw_only=True):
             self.folder,
             config_flag=self.args.config_file,
             flags=self.overrides(),
-            environ=self.environ,
+            environ=self.environ_of_files,
             text_of=self._text_of,
         )
         self._warn_of_kit_yaml_above()
@@ -114,7 +121,7 @@ class Session(Struct, frozen=True, kw_only=True):
         from kit.config import settings  # noqa: PLC0415
         from kit.events import Warned  # noqa: PLC0415
 
-        command = settings.passed_over(self.folder, config_flag=self.args.config_file, environ=self.environ)
+        command = settings.passed_over(self.folder, config_flag=self.args.config_file, environ=self.environ_of_files)
         if command and command not in self._warnings:
             self._warnings.add(command)
             text = "there is no kit.yaml in this folder, so kit uses the defaults; the folder above has one"

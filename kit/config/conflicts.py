@@ -1,15 +1,16 @@
 """The rules for fields of kit.yaml that must fit each other.
 
-A rule takes the values of a section, defaults included, without those that are invalid. It raises FieldError.
+A rule takes the values of a section, defaults included, without those that are invalid. It raises FieldError, or
+WrongItemsError by the keys of the section.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from kit.config.kinds import FieldError
+from kit.config.kinds import FieldError, WrongItemsError, checked_items
 from kit.model.quantity import size_bytes
 from kit.model.spec import PROPAGATIONS, SecuritySpec
 
@@ -29,12 +30,8 @@ def image(values: Mapping[str, Any]) -> None:
             f"flavour {flavour} needs a framework, but frameworks is empty",
             write="below image:, write frameworks: [tensorflow, mxnet], or one of the two",
         )
-    packages = values.get("packages")
-    odd = next((p for p in packages if not _DEBIAN.fullmatch(p)), None) if isinstance(packages, tuple) else None
-    if odd and flavour != "ssh-layer":
-        raise FieldError(
-            f"{odd!r} is not the name of a Debian package", write="packages: [htop, libsndfile1]", key="packages"
-        )
+    if flavour != "ssh-layer":
+        _check_items("packages", values, _check_for_debian)
     if isinstance(frameworks, tuple) and "pytorch" in frameworks:
         if len(frameworks) > 1:
             raise FieldError(
@@ -56,11 +53,26 @@ def image(values: Mapping[str, Any]) -> None:
         )
 
 
+def _check_items(key: str, values: Mapping[str, Any], check: Callable[[str], None]) -> None:
+    """Raise WrongItemsError with every item of a list that `check` refuses."""
+    items = values.get(key)
+    if not isinstance(items, tuple):
+        return
+    try:
+        checked_items(items, check)
+    except WrongItemsError as error:
+        raise WrongItemsError({key: (items, error)}) from error
+
+
+def _check_for_debian(package: str) -> None:
+    if not _DEBIAN.fullmatch(package):
+        raise FieldError("is not the name of a Debian package")
+
+
 def cluster(values: Mapping[str, Any]) -> None:
     _check_limits(values)
     if values.get("orchestrator") == "swarm":
-        for volume in values.get("volumes", ()):
-            _check_for_swarm(volume)
+        _check_items("volumes", values, _check_for_swarm)
         if values.get("rdma") == "require":
             raise FieldError(
                 "Swarm cannot pass devices to its tasks, and rdma: require needs /dev/infiniband",
@@ -112,16 +124,11 @@ def _check_for_swarm(volume: str) -> None:
     bare = f"remove it: {source}:{target}"
     if modes & {"z", "Z"}:
         raise FieldError(
-            f"{volume!r} has a label for SELinux, which Swarm cannot set",
+            "has a label for SELinux, which Swarm cannot set",
             write=f"remove z, and label the folder on the VMs: chcon -Rt container_file_t {source}; "
             "or use orchestrator: compose",
-            key="volumes",
         )
     if not is_folder and modes & PROPAGATIONS:
-        raise FieldError(
-            f"{volume!r} has a propagation, which Swarm supports for folders only", write=bare, key="volumes"
-        )
+        raise FieldError("has a propagation, which Swarm supports for folders only", write=bare)
     if is_folder and "nocopy" in modes:
-        raise FieldError(
-            f"{volume!r} has nocopy, which applies to named volumes only, not to folders", write=bare, key="volumes"
-        )
+        raise FieldError("has nocopy, which applies to named volumes only, not to folders", write=bare)

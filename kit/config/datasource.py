@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from kit.config.kinds import FieldError
+from kit.config.ports import check_port
 from kit.config.words import listed, near, plain
 from kit.model import names
 from kit.model.data import DataSource, StoreScheme
@@ -168,6 +169,7 @@ def _rclone(text: str) -> DataSource:
 def _https(text: str, place: str, path: str) -> DataSource:
     if not _SERVER.fullmatch(place):
         raise FieldError("has no possible host after https://", write="write https://HOST/PATH")
+    check_port(place)
     if not path:
         raise FieldError("has no path after the host", write=f"write https://{place}/PATH, or https://{place}/")
     return DataSource(kind="http", text=text, place=place, path=path)
@@ -176,6 +178,7 @@ def _https(text: str, place: str, path: str) -> DataSource:
 def _nfs(text: str, place: str, path: str) -> DataSource:
     if not _SERVER.fullmatch(place):
         raise FieldError("has no possible server after nfs://", write="write nfs://SERVER/EXPORT")
+    check_port(place)
     if not path:
         raise FieldError(
             "has no export after the server", write=f"write nfs://{place}/EXPORT, or nfs://{place}/ for its root"

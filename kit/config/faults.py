@@ -9,10 +9,10 @@ from msgspec import Struct
 from kit.config import data
 from kit.config.document import Document, Path
 from kit.config.fields import keys_of, settings
-from kit.config.kinds import FieldError, Items, Variables
+from kit.config.kinds import Command, FieldError, Items, Variables
 from kit.config.problems import MOST_PROBLEMS, limited
 from kit.config.setting import Setting, as_text, as_yaml
-from kit.config.words import listed, near, plain, shown, spaced
+from kit.config.words import listed, near, plain, shown, spaced, variable_name
 from kit.errors import InputError
 from kit.model.logins import without_logins
 
@@ -93,11 +93,17 @@ def _problem(place: Path, fault: Fault, document: Document, over: Mapping[str, O
         message, hint = _unknown(place, fault.value)
         return InputError(message, hint=without_logins(hint), file=document.source, line=document.line_of(place))
     text = _text_at(place, fault.value, document) if override is None else shown(_text(fault.value))
+    if isinstance(setting.kind, Command):
+        text = _without_assignments(text)
     message, advice = _complaint(fault, text, setting, place)
     if override is not None:
         hint = advice or _hint(setting, _sample(setting, override.source))
         return InputError(_cut(f"{override.source}: {message}"), hint=without_logins(hint))
+    if advice is None and isinstance(place[-1], int) and isinstance(setting.kind, Items) and not setting.choices:
+        advice = _one_text(setting, place)
     hint = advice or _hint(setting, f"{setting.key}: {as_yaml(setting.example)}")
+    if place[0] == "env" and len(place) > 1:
+        path = f"env.{variable_name(str(place[1]))}"
     where = path if not isinstance(place[-1], int) else f"{path}, item {place[-1] + 1}"
     line = document.line_of(place)
     return InputError(_cut(f"{plain(where)}: {message}"), hint=without_logins(hint), file=document.source, line=line)
@@ -125,6 +131,9 @@ def _complaint(fault: Fault, text: str, setting: Setting, place: Path) -> tuple[
         message, advice = _not_text(value, text, setting, place)
     elif setting.wants == "text" or of_one:
         message, advice = f"{text} is not one piece of text", _one_text(setting, place) if of_one else None
+    elif setting.path == "env" and isinstance(value, str):
+        right = spaced(value, ())
+        advice = f"write a space after the colon, and the variable on a line below env: {right}" if right else None
     elif isinstance(value, str):
         advice = _near_value(value, setting, in_list=in_list)
     return message, advice
@@ -149,8 +158,8 @@ def _one_text(setting: Setting, place: Path) -> str | None:
         return f"write {place[-1]}: VALUE"
     if not isinstance(setting.example, list | tuple):
         return None
-    form = "SOURCE:TARGET, such as " if setting.path == "volumes" else ""
-    return f"write {form}{as_yaml(setting.example[0])}"
+    example = as_yaml(setting.example[0])
+    return f"write SOURCE:TARGET, such as {example}" if setting.path == "volumes" else f"write, for example: {example}"
 
 
 def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:
@@ -159,7 +168,8 @@ def _near_value(value: str, setting: Setting, *, in_list: bool) -> str | None:
         # The tag of an image follows a colon, too.
         if setting.path == "image" and not near(value.partition(":")[0], keys_of("image")):
             return _image(value)
-        return f"write a space after the colon: {spaced(value)}" if spaced(value) else None
+        right = spaced(value, keys_of(setting.path))
+        return f"write a space after the colon: {right}" if right else None
     if isinstance(setting.kind, Items) and not in_list:
         words = _as_list(value, setting.choices)
         return f"write {setting.key}: {as_yaml(words)}" if words else None
@@ -190,7 +200,8 @@ def _as_list(text: str, choices: Sequence[str]) -> list[str]:
 def _unknown(place: Path, value: object) -> tuple[str, str]:
     key, section = str(place[-1]), ".".join(str(part) for part in place[:-1])
     where = f" in {section}" if section else ""
-    message = f"there is no setting {shown(key)}{where}"
+    # A variable that is not indented below env: is here, too.
+    message = f"there is no setting '{variable_name(key)}'{where}"
     if not section and key.lower() in _INSTEAD:
         return message, _INSTEAD[key.lower()]
     if not section and "." in key:
@@ -227,7 +238,17 @@ def _hint(setting: Setting, sample: str) -> str:
 
 
 def _text_at(place: Path, value: object, document: Document) -> str:
-    return document.written.get(place) or shown(_text(value))
+    """Return a value for a message. Those of variables may be secrets: return other words for them."""
+    written = document.written.get(place)
+    if place[0] == "env" and not isinstance(value, bool):
+        return written if written and isinstance(value, list | dict) else "this value"
+    return written or shown(_text(value))
+
+
+def _without_assignments(text: str) -> str:
+    """Return a command in quotes without what follows its first NAME=, which may be a secret."""
+    before, equals, _ = text.partition("=")
+    return f"{before}=…'" if equals else text
 
 
 def _text(value: object) -> str:

@@ -15,6 +15,9 @@ _IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}", re.ASCII)
 _BARE_RANGE = re.compile(r"((?:[0-9]{1,3}\.){3})([0-9]{1,3})-(?:\1)?([0-9]{1,3})", re.ASCII)
 # An IPv6 address as URLs have it. Two colons, because [01:03] is a range of Ansible.
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)\](?::([0-9]{1,5}))?", re.ASCII)
+# First numbers of addresses.
+_MULTICAST = range(224, 240)
+_BROADCAST = "255.255.255.255"
 _NUMERIC = re.compile(r"[0-9.]+", re.ASCII)
 
 
@@ -27,14 +30,23 @@ class LineError(ValueError):
         self.hint = hint
 
 
-def checked_internal(address: str) -> str:
-    """Return the address of internal=. Raises LineError."""
-    if not _IPV4.fullmatch(address):
-        raise LineError(
-            f"internal={plain(address)} is not an IPv4 address",
-            "write the VM's address in the cluster's network, such as internal=10.0.0.11",
-        )
-    return address
+def checked_internal(internal: str, address: str) -> str:
+    """Return the address of internal= of the host with this address. Raises LineError."""
+    write = "write the VM's address in the cluster's network, such as internal=10.0.0.11"
+    if not _IPV4.fullmatch(internal):
+        raise LineError(f"internal={plain(internal)} is not an IPv4 address", write)
+    if _is_loopback(internal) and not _is_loopback(address):
+        raise LineError(f"internal={internal} is a loopback address, which leads each VM to itself", write)
+    first = int(internal.partition(".")[0])
+    # 240 and above are networks of some clouds.
+    if not first or first in _MULTICAST or internal == _BROADCAST:
+        raise LineError(f"internal={internal} is not the address of one VM", write)
+    return internal
+
+
+def _is_loopback(address: str) -> bool:
+    """Return whether this is an address of the machine itself, such as that of a host that is this machine."""
+    return address.lower() == "localhost" or (bool(_IPV4.fullmatch(address)) and address.startswith("127."))
 
 
 def is_ip(text: str) -> bool:

@@ -159,7 +159,7 @@ def _entries(words: list[str], most: int) -> list[HostEntry]:
         if names is not None:
             entry.name = _checked_name(names[i])
         if internals is not None:
-            entry.internal = checked_internal(internals[i])
+            entry.internal = checked_internal(internals[i], entry.address)
     return entries
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from kit.config.words import listed
+from kit.config.words import listed, variable_name
 from kit.model import quantity
 
 Shape = dict[str, Any]
@@ -311,7 +311,7 @@ class Variables(Struct, frozen=True):
         for name in value:
             if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
                 raise FieldError(
-                    f"{name!r} is not the name of a variable",
+                    f"'{variable_name(str(name))}' is not the name of a variable",
                     write="use letters, digits and _, and start with no digit",
                     key=name if isinstance(name, str) else None,
                 )
@@ -323,8 +323,9 @@ class Variables(Struct, frozen=True):
 
 def _refuse_zero_first(text: str) -> None:
     if _ZERO_FIRST.fullmatch(text):
-        number = text.lstrip("0")[:20]
-        raise FieldError("has a leading zero, which some read as octal", write=f"write {number}")
+        sign = "-" if text.startswith("-") else ""
+        number = text.lstrip("+-0_")[:20]
+        raise FieldError("has a leading zero, which some read as octal", write=f"write {sign}{number}")
 
 
 def _read_all(items: Any, read: Callable[[object], object]) -> dict[int | str, object]:
@@ -340,6 +341,11 @@ def _read_all(items: Any, read: Callable[[object], object]) -> dict[int | str, o
     return values
 
 
+def checked_items(items: tuple[str, ...], check: Callable[[Any], object]) -> tuple[Any, ...]:
+    """Return what `check` returns for each item. Raises WrongItemsError with every item that it refuses."""
+    return tuple(_read_all(enumerate(items), check).values())
+
+
 def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
@@ -352,7 +358,9 @@ def _split(line: str) -> list[str]:
         raise FieldError("has several lines, and no shell reads this command", write=GIVE_TO_A_SHELL)
     for word in bare.split():
         if word.endswith(";") or _REDIRECTION.fullmatch(word):
-            raise FieldError(f"no shell reads this command, so {word} has no meaning in it", write=GIVE_TO_A_SHELL)
+            # What is before the ; may be a secret.
+            sign = ";" if word.endswith(";") else word
+            raise FieldError(f"no shell reads this command, so {sign} has no meaning in it", write=GIVE_TO_A_SHELL)
     try:
         return shlex.split(line)
     except ValueError as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 
-from kit.config.kinds import FieldError
+from kit.config.kinds import FieldError, checked_items
+from kit.config.ports import check_port
 from kit.config.words import shown
 from kit.model import names
 from kit.model.nccl import plugin_image
@@ -22,7 +23,8 @@ _VOLUME_MODES = frozenset({"ro", "rw", "z", "Z", "nocopy"}) | PROPAGATIONS
 
 def volumes(value: tuple[str, ...]) -> tuple[str, ...]:
     targets: set[str] = set()
-    for volume in value:
+
+    def check(volume: str) -> str:
         target = _volume_target(volume)
         own = next((folder for folder in _OWN if _is_below(folder, target)), None)
         own = own or next((folder for folder in (names.ROOT, names.MOUNT) if _is_below(target, folder)), None)
@@ -33,12 +35,15 @@ def volumes(value: tuple[str, ...]) -> tuple[str, ...]:
         if target in targets:
             raise FieldError(f"two volumes have the target {target!r}", write="give each volume another target")
         targets.add(target)
-    return value
+        return volume
+
+    return checked_items(value, check)
 
 
 def devices(value: tuple[str, ...]) -> tuple[str, ...]:
     targets: set[str] = set()
-    for device in value:
+
+    def check(device: str) -> str:
         match = _DEVICE.fullmatch(device)
         if match is None or {".", ".."} & set(device.split("/")):
             raise FieldError(
@@ -54,16 +59,20 @@ def devices(value: tuple[str, ...]) -> tuple[str, ...]:
         if target in targets:
             raise FieldError(f"two devices have the target {target!r}", write="give each device another target")
         targets.add(target)
-    return value
+        return device
+
+    return checked_items(value, check)
 
 
 def nccl_plugin(value: str) -> str:
     try:
-        if plugin_image(value) is not None:
-            return value
+        image = plugin_image(value)
     except ValueError as error:
         message, write = error.args
         raise FieldError(f"{shown(value)} {message}", write=write) from error
+    if image is not None:
+        check_port(value.partition("/")[0])
+        return value
     if ":" in value:
         raise FieldError(f"{value!r} has a colon, which no mounted folder can have")
     _volume_target(f"{value}:{names.NCCL_PLUGIN}:ro")

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from kit.errors import InputError
+
+HOSTS_VARIABLE = "KIT_HOSTS"
+CONFIG_VARIABLE = "KIT_CONFIG"
+
+
+def environ_of_files(folder: str | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment, without KIT_HOSTS and KIT_CONFIG if a flag (-C) gives the folder of the two files.
+
+    A flag overrides the environment: with -C of one cluster, kit must not use the hosts of another one.
+    """
+    if not folder:
+        return environ
+    return {name: value for name, value in environ.items() if name not in (HOSTS_VARIABLE, CONFIG_VARIABLE)}
 
 
 def expanded(path: str) -> Path:

@@ -8,19 +8,20 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError
+from kit.config.kinds import GIVE_TO_A_SHELL, FieldError, WrongItemsError, checked_items
+from kit.config.ports import check_port
 from kit.config.requirements import HAS_LOGIN, NO_LOGIN
-from kit.config.words import listed, near, shown
+from kit.config.words import listed, near
 from kit.model import names, quantity
 from kit.model.host import LOGIN_NAME
 from kit.model.logins import has_login
+from kit.model.nccl import is_image
 from kit.model.repository import is_repository, repository
 from kit.model.spec import CAPABILITIES, NAME
 
 _SIZE = re.compile(r"[1-9][0-9]{0,11}(?:b|kb?|mb?|gb?)", re.IGNORECASE | re.ASCII)
 # Names of RPM have capitals and `_`, too.
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}", re.ASCII)
 # A server, then folders. A dot, a port or the name localhost distinguishes a server from a folder on Docker Hub.
 _REGISTRY = re.compile(
     r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(?::[0-9]{1,5})?"
@@ -29,6 +30,8 @@ _REGISTRY = re.compile(
 )
 # Without an @ behind the first slash: it would end a password that has a slash.
 _PROXY = re.compile(r"https?://(?:[^\s\"'\\%$/]|%[0-9A-Fa-f]{2})+(?:/(?:[^\s\"'\\%$@]|%[0-9A-Fa-f]{2})*)?", re.ASCII)
+# A name, an IPv4 address, or an IPv6 address in brackets.
+_SERVER = re.compile(r"(?:[^:\[\]]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?", re.ASCII)
 _USER = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?", re.ASCII)
 # Linux uses the last number for "no user".
 _MOST_USERS = 2**32 - 2
@@ -59,38 +62,58 @@ def path(value: str) -> str:
 
 
 def base(value: str) -> str:
-    if not _IMAGE.fullmatch(value):
-        raise FieldError("is not the name of an image")
-    return value
+    if is_image(value):
+        check_port(value.partition("/")[0] if "/" in value else "")
+        return value
+    if "://" in value or "@" in value:
+        # It may have a password, so that the message does not begin with the value.
+        raise FieldError(
+            "this is not the name of an image",
+            write="write SERVER/NAME:TAG or SERVER/NAME@sha256:DIGEST, without https:// and without a login; log in "
+            "with docker login",
+        )
+    lower = is_image(value.lower())
+    raise FieldError("is not the name of an image", write=f"write it in lower case: {value.lower()}" if lower else None)
 
 
 def packages(value: tuple[str, ...]) -> tuple[str, ...]:
-    for package in value:
-        if not _PACKAGE.fullmatch(package):
-            raise FieldError(f"{package!r} is not the name of a package")
+    return checked_items(value, _package)
+
+
+def _package(value: str) -> str:
+    if not _PACKAGE.fullmatch(value):
+        raise FieldError("is not the name of a package")
     return value
 
 
 def pip(value: tuple[str, ...]) -> tuple[str, ...]:
-    for requirement in value:
-        if not requirement.strip() or requirement.lstrip().startswith("-") or not requirement.isprintable():
-            raise FieldError(f"{shown(requirement)} is not a Python requirement")
-    if logins := {place: text for place, text in enumerate(value) if has_login(text)}:
-        raise WrongItemsError({place: (text, FieldError(HAS_LOGIN, write=NO_LOGIN)) for place, text in logins.items()})
+    return checked_items(value, _requirement)
+
+
+def _requirement(value: str) -> str:
+    if not value.strip() or value.lstrip().startswith("-") or not value.isprintable():
+        raise FieldError("is not a Python requirement")
+    if has_login(value):
+        raise FieldError(HAS_LOGIN, write=NO_LOGIN)
     return value
 
 
 def environment(value: dict[str, str]) -> dict[str, str]:
-    if own := [variable for variable in value if variable in names.OWN_VARIABLES]:
-        raise WrongItemsError({variable: (value[variable], _own_variable(variable)) for variable in own})
+    wrong: dict[int | str, tuple[object, ValueError]] = {}
     for variable, text in value.items():
-        if "\n" in text:
-            raise FieldError(
-                "has a line break, and ranks on other hosts would not get the variable",
-                write="write it on one line, with >- in place of > or |; or pass it to each run: "
-                f"kit run -x {variable}=VALUE",
-                key=variable,
+        if variable in names.OWN_VARIABLES:
+            wrong[variable] = (text, _own_variable(variable))
+        elif "\n" in text:
+            write = "write it on one line, with >- in place of > or |; or pass it to each run: "
+            wrong[variable] = (
+                text,
+                FieldError(
+                    "has a line break, and ranks on other hosts would not get the variable",
+                    write=f"{write}kit run -x {variable}=VALUE",
+                ),
             )
+    if wrong:
+        raise WrongItemsError(wrong)
     return value
 
 
@@ -103,6 +126,7 @@ def _own_variable(variable: str) -> FieldError:
 
 def registry(value: str) -> str:
     if _REGISTRY.fullmatch(value):
+        check_port(value.partition("/")[0])
         return value
     if "@" in value:
         # What is before the @ may be a password, so that the message does not begin with the value.
@@ -142,22 +166,29 @@ def network(value: str) -> str:
 
 def interfaces(value: tuple[str, ...]) -> tuple[str, ...]:
     """Return networks in their canonical form, and names of interfaces unchanged."""
-    wanted = []
-    for word in value:
-        if "/" not in word and _INTERFACE.fullmatch(word) and not word.replace(".", "").isdigit():
-            wanted.append(word)
-            continue
-        try:
-            wanted.append(network(word))
-        except FieldError as error:
-            raise FieldError(
-                f"{word!r} {error}", write=error.write or "write a network such as 10.1.0.0/24, or a name such as eth1"
-            ) from error
-    if "auto" in wanted or len(set(wanted)) < len(wanted):
-        raise FieldError(
-            "has a network or a name twice, or auto", write="write each one once: [10.0.0.0/24, 10.1.0.0/24]"
-        )
-    return tuple(wanted)
+    earlier: set[str] = set()
+
+    def check(word: str) -> str:
+        read = _interface(word)
+        if read in earlier:
+            raise FieldError("is here a second time", write="write each network and each name once")
+        earlier.add(read)
+        return read
+
+    return checked_items(value, check)
+
+
+def _interface(word: str) -> str:
+    """Return a network in its canonical form, or the name of an interface unchanged."""
+    write = "write a network such as 10.1.0.0/24, or a name such as eth1"
+    if word == "auto":
+        raise FieldError("is neither a network nor the name of an interface", write=write)
+    if "/" not in word and _INTERFACE.fullmatch(word) and not word.replace(".", "").isdigit():
+        return word
+    try:
+        return network(word)
+    except FieldError as error:
+        raise FieldError(str(error), write=error.write or write) from error
 
 
 def size(value: str) -> str:
@@ -203,17 +234,18 @@ def code(value: str) -> str:
 
 def capabilities(value: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names without CAP_, each once."""
-    kept = []
-    for word in value:
-        bare = word.upper().removeprefix("CAP_")
-        if bare == "ALL":
-            raise FieldError("ALL is no capability of kit: name the ones that your workload needs")
-        if bare not in CAPABILITIES:
-            similar = near(bare, CAPABILITIES)
-            write = f"did you mean {listed(similar)}?" if similar else "capabilities(7) lists them"
-            raise FieldError(f"{word!r} is not a capability of Linux", write=write)
-        kept.append(bare)
-    return tuple(dict.fromkeys(kept))
+    return tuple(dict.fromkeys(checked_items(value, _capability)))
+
+
+def _capability(word: str) -> str:
+    bare = word.upper().removeprefix("CAP_")
+    if bare == "ALL":
+        raise FieldError("ALL is no capability of kit: name the ones that your workload needs")
+    if bare not in CAPABILITIES:
+        similar = near(bare, CAPABILITIES)
+        write = f"did you mean {listed(similar)}?" if similar else "capabilities(7) lists them"
+        raise FieldError("is not a capability of Linux", write=write)
+    return bare
 
 
 def driver(value: str) -> str:
@@ -225,13 +257,15 @@ def driver(value: str) -> str:
 
 def proxy(value: str) -> str:
     """Return the address of an HTTP proxy."""
-    if not _PROXY.fullmatch(value):
+    server = value.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    if not _PROXY.fullmatch(value) or not _SERVER.fullmatch(server):
         # A password may be in it, so that the message does not begin with the value.
         raise FieldError(
             "this is not the address of a proxy",
             write="write http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT with special characters as %XX, such as "
             "%40 for @",
         )
+    check_port(server)
     return value
 
 

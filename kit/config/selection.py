@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+from contextlib import suppress
+
 from kit.config.hostrange import RangeError, expand
 from kit.config.hosts import MAX_HOSTS
 from kit.config.words import listed, plain, shown
@@ -27,7 +30,7 @@ def select_hosts(inventory: Inventory, wanted: str) -> Inventory:
         except RangeError as error:
             raise InputError(error.message, hint=error.hint) from error
         for name in names:
-            host = by_word.get(name.lower())
+            host = by_word.get(_canonical(name))
             if host is None:
                 raise _missing(name, inventory, by_word)
             chosen.add(host.name)
@@ -55,6 +58,14 @@ def _split(wanted: str) -> list[str]:
         else:
             word += char
     return [name for name in (*words, word) if name]
+
+
+def _canonical(name: str) -> str:
+    """Return a name in lower case, or an IPv6 address in its shortest form, which is the one of the inventory."""
+    if ":" in name:
+        with suppress(ValueError):
+            return str(ipaddress.IPv6Address(name))
+    return name.lower()
 
 
 def _missing(name: str, inventory: Inventory, by_word: dict[str, Host]) -> InputError:

@@ -24,7 +24,7 @@ from kit.config.misplaced import (
     refuse_missing_folder,
     refuse_other_names,
 )
-from kit.config.paths import absolute, expanded, whole
+from kit.config.paths import CONFIG_VARIABLE, HOSTS_VARIABLE, absolute, expanded, whole
 from kit.config.relative import from_here, make_absolute, refuse_relative_volumes, with_written
 from kit.config.selection import select_hosts
 from kit.config.text import text_of
@@ -37,8 +37,6 @@ from kit.model.values import replace
 
 __all__ = ["Settings", "load", "load_hosts", "load_spec", "passed_over", "select_hosts", "variables"]
 
-HOSTS_VARIABLE = "KIT_HOSTS"
-CONFIG_VARIABLE = "KIT_CONFIG"
 # Names that people give these files, and that kit does not read.
 _HOSTS_NAMES = ("hosts.txt", "hostfile", "hostfile.txt", "machinefile")
 _CONFIG_NAMES = ("kit.yml",)

@@ -106,6 +106,8 @@ def _read_section(section: str, data: Mapping[str, object], faults: dict[Path, F
         if section in _SECTION_RULES:
             defaults = {key: setting.default for key, setting in fields.items() if key not in data}
             _SECTION_RULES[section](defaults | values)
+    except WrongItemsError as error:
+        faults.update(_faults_in(above, error))
     except FieldError as error:
         inside = (error.key,) if isinstance(error.key, str) else error.key or ()
         faults[(*above, *inside)] = Fault(value=_value_at(data, inside), error=error)

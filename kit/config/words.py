@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kit.model.logins import without_logins
 
@@ -25,10 +25,22 @@ def plain(text: str) -> str:
     return shown(text)[1:-1]
 
 
-def spaced(line: str) -> str:
-    """Return `user: ubuntu` for a line such as `  user:ubuntu`, whose colon has no space. '' for other lines."""
+def spaced(line: str, known: Collection[str]) -> str:
+    """Return `user: ubuntu` for a line such as `  user:ubuntu`, whose colon has no space. '' for other lines.
+
+    `known` are the settings that may be on the line. Another key may be a variable of `env:` with a secret as its
+    value: return `TOKEN: VALUE` for it.
+    """
     match = _UNSPACED.fullmatch(line)
-    return f"{match[1]}: {plain(match[2].strip())}" if match else ""
+    if match is None:
+        return ""
+    return f"{match[1]}: {plain(match[2].strip()) if match[1] in known else 'VALUE'}"
+
+
+def variable_name(text: str) -> str:
+    """Return the name of a variable for a message: `A=…` for `A=VALUE`, because the value may be a secret."""
+    sign = re.search("[=:]", text)
+    return f"{plain(text[: sign.start()])}{sign[0]}…" if sign else plain(text)
 
 
 def near(word: str, known: Iterable[str], *, most: int = 3) -> tuple[str, ...]:

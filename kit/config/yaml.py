@@ -15,7 +15,7 @@ from kit.config.data import FIELDS as DATA_FIELDS
 from kit.config.document import Document, Path
 from kit.config.fields import keys_of, settings
 from kit.config.validate import validate
-from kit.config.words import plain, shown, spaced
+from kit.config.words import plain, shown, spaced, variable_name
 from kit.config.yamlfault import NO_SPACE, fault_of
 from kit.errors import InputErrors
 from kit.model.spec import ClusterSpec
@@ -54,7 +54,7 @@ def read(text: str, *, source: str) -> Document:
     if document.problems:
         raise InputErrors(document.problems)
     if root is not None and root.tag != _TAG + "null":
-        right = spaced(root.value) if isinstance(root, yaml.ScalarNode) and not root.style else ""
+        right = spaced(root.value, keys_of("")) if isinstance(root, yaml.ScalarNode) and not root.style else ""
         if right:
             document.add_problem(root.start_mark.index, NO_SPACE, f"write {right}")
             raise InputErrors(document.problems)
@@ -92,8 +92,9 @@ def _check_events(document: Document) -> None:
         if isinstance(event, yaml.AliasEvent):
             document.add_problem(
                 index,
-                f"*{plain(event.anchor or '')} is an alias, which kit.yaml does not allow",
-                "write the value itself",
+                # Not with its name: a password may start with * as well.
+                "a word that starts with * is an alias, which kit.yaml does not allow",
+                "write the value itself; put it in quotes if it starts with *",
             )
             return
         if isinstance(event, yaml.CollectionStartEvent):
@@ -123,7 +124,9 @@ def _known_keys(path: Path) -> Collection[str] | None:
 def _value(node: yaml.Node, path: Path, document: Document) -> object:
     index = node.start_mark.index
     if node.tag not in _TAGS:
-        document.add_problem(index, f"the tag {shown(node.tag)} is not allowed here", "remove the word with the !")
+        # A value of env may be a secret, and YAML takes one that starts with ! for a tag.
+        tag = "a tag, a word that starts with !," if _in_env(path) else f"the tag {shown(node.tag)}"
+        document.add_problem(index, f"{tag} is not allowed here", "remove the word with the !, or put it in quotes")
         return ""
     if isinstance(node, yaml.MappingNode):
         document.written[path] = "a group of KEY: VALUE" if node.value else "{}"
@@ -134,15 +137,20 @@ def _value(node: yaml.Node, path: Path, document: Document) -> object:
             document.places[(*path, position)] = item.start_mark.index
         return [_item(item, (*path, position), document) for position, item in enumerate(node.value)]
     document.written[path] = shown(node.value)
-    return _scalar(node, document)
+    return _scalar(node, path, document)
 
 
-def _scalar(node: yaml.Node, document: Document) -> object:
+def _in_env(path: Path) -> bool:
+    """Return whether this is a variable of env, whose value may be a secret."""
+    return path[:1] == ("env",)
+
+
+def _scalar(node: yaml.Node, path: Path, document: Document) -> object:
     """Return text, true, false or None. A tag cannot make one of the last three of other text, as in !!bool 1."""
     if node.tag not in (_TAG + "null", _TAG + "bool"):
         return node.value
     if _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False)) != node.tag:
-        message = f"{shown(node.value)} is not what its tag says"
+        message = f"{'this value' if _in_env(path) else shown(node.value)} is not what its tag says"
         document.add_problem(node.start_mark.index, message, "remove the word with the !!")
         return ""
     return node.value.lower() in ("yes", "true", "on") if node.tag == _TAG + "bool" else None
@@ -165,10 +173,11 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str
             continue
         key = key_node.value
         here = (*path, key)
+        name = variable_name(key) if _in_env(path) else plain(key)
         if key in values or here in document.places:
             first = document.line_of(here)
             document.add_problem(
-                index, f"{shown(key)} is here a second time; it is already on line {first}", "keep one of the two"
+                index, f"'{name}' is here a second time; it is already on line {first}", "keep one of the two"
             )
             continue
         document.places[here] = index
@@ -176,7 +185,9 @@ def _mapping(node: yaml.MappingNode, path: Path, document: Document) -> dict[str
         if value is not None:
             values[key] = value
         elif known is None:
-            document.add_problem(index, f"{shown(key)} has no value", f'write {plain(key)}: "" for an empty one')
+            empty = f'write {name}: "" for an empty one'
+            hint = empty if name == plain(key) else "write NAME: VALUE, with a space after the colon"
+            document.add_problem(index, f"'{name}' has no value", hint)
         elif key not in known:
             values[key] = None  # so that an unknown key is reported even without a value
     return values

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import yaml
 from yaml.reader import ReaderError
 
+from kit.config.fields import keys_of, settings
 from kit.config.words import spaced
 
 NO_SPACE = "there is no space after the colon"
@@ -95,13 +98,26 @@ def _unspaced(text: str, index: int) -> tuple[int, str, str] | None:
         place -= len(line)
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        right = spaced(line.rstrip("\n"))
+        right = spaced(line.rstrip("\n"), _keys_there(line, text[:place]))
         if right:
             return place, NO_SPACE, f"write {right}"
         contents += 1
         if contents == 2:
             break
     return None
+
+
+def _keys_there(line: str, above: str) -> Collection[str]:
+    """Return the settings that the line may have: those of the section that it is in."""
+    indent = len(line) - len(line.lstrip())
+    if not indent:
+        return keys_of("")
+    for other in reversed(above.splitlines()):
+        content = other.strip()
+        if content and not content.startswith("#") and len(other) - len(other.lstrip()) < indent:
+            section = content.partition("#")[0].rstrip().removesuffix(":")
+            return keys_of(section) if section in settings() and settings()[section].is_section else ()
+    return ()
 
 
 def _indented(text: str) -> tuple[int, str, str] | None:

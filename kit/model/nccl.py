@@ -18,6 +18,7 @@ _IMAGE = re.compile(
     r"(?P<digest>@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
+_LONGEST_IMAGE = 255
 _LONGEST = 1024
 _WRITE = "write the whole path, /FOLDER of the VMs, or IMAGE:/FOLDER"
 
@@ -35,6 +36,14 @@ class PluginImage(Struct, frozen=True, kw_only=True):
     @property
     def repository(self) -> str:
         return name_of(self.image)
+
+
+def is_image(text: str) -> bool:
+    """Return whether an engine reads the text as the name of an image. It is then in lower case, except its server."""
+    first, slash, rest = text.partition("/")
+    if slash and {".", ":"} & set(first):
+        first = first.lower()
+    return len(text) <= _LONGEST_IMAGE and bool(_IMAGE.fullmatch(first + slash + rest))
 
 
 def plugin_image(text: str) -> PluginImage | None:

@@ -18,12 +18,11 @@ MINUTES = 5.0
 
 def tune(session: Session) -> int:
     from kit.cli.text import tune as text
-    from kit.config.paths import expanded
-    from kit.config.settings import CONFIG_VARIABLE
+    from kit.config.paths import CONFIG_VARIABLE, expanded
     from kit.flows.tune.tune import TuneRequest, tune
 
     args = session.args
-    named = args.config_file or session.environ.get(CONFIG_VARIABLE, "")
+    named = args.config_file or session.environ_of_files.get(CONFIG_VARIABLE, "")
     file = expanded(named) if named else session.folder / "kit.yaml"
     request = TuneRequest(
         file=file, minutes=args.minutes or MINUTES, dry_run=args.dry_run, force=args.force, fp16=args.fp16, now=args.now

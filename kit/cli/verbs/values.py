@@ -271,5 +271,7 @@ def variable(text: str) -> tuple[str, str | None]:
     """Return (name, value) of `VAR=value`. The value of `VAR` alone is None: kit takes it from this shell."""
     name, equals, value = text.partition("=")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
-        raise ValueError(f"'{text}' is not VAR or VAR=value")
+        from kit.config.words import variable_name  # noqa: PLC0415  (only for an error)
+
+        raise ValueError(f"'{variable_name(text)}' is not VAR or VAR=value")
     return (name, value if equals else None)

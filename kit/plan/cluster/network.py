@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kit.model.observed import HostFacts, Interface
 
 # Bridges of engines and hypervisors, which mostly have the same address on every VM.
-VIRTUAL_PREFIXES = ("docker", "br-", "veth", "virbr", "lxc", "cni", "flannel", "cali", "cilium", "weave", "podman")
+ENGINE_PREFIX = "docker"
+VIRTUAL_PREFIXES = (ENGINE_PREFIX, "br-", "veth", "virbr", "lxc", "cni", "flannel", "cali", "cilium", "weave", "podman")
 # Where engines put their bridges: a covering network must not include them by accident.
 ENGINE_BRIDGES = ipaddress.IPv4Network("172.17.0.0/16")
 SMALLEST_PREFIX = 8
@@ -78,6 +79,13 @@ def pick_interface_of(
         if named is None:
             raise StepError(
                 f"no interface has internal={host.internal}; its addresses: {_addresses(interfaces)}",
+                hint=f"correct internal= of {host.name} in the hosts file",
+                host=host.name,
+            )
+        if named.name.startswith(ENGINE_PREFIX):
+            raise StepError(
+                f"internal={host.internal} is the address of {named.name}, the engine's own bridge, and no other VM "
+                f"reaches it; the host's addresses: {_addresses(interfaces)}",
                 hint=f"correct internal= of {host.name} in the hosts file",
                 host=host.name,
             )

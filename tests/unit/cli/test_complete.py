@@ -104,6 +104,15 @@ def test_the_hosts_file_of_the_environment(folder: Path) -> None:
     assert offered("--hosts hosts ssh b", KIT_HOSTS="mine") == ["beta1"]
 
 
+def test_the_folder_of_a_flag_wins_over_files_of_the_environment(folder: Path) -> None:
+    (folder / "mine").write_text("10.0.0.9 name=gamma\n")
+    (folder / "mine.yaml").write_text("data:\n  theirs: {from: 's3://b/', to: /data/t}\n")
+    (folder / "kit.yaml").write_text("data:\n  ours: {from: 's3://b/', to: /data/o}\n")
+    assert offered("-C . ssh b", KIT_HOSTS="mine") == ["beta1"]
+    assert offered("data stage ", KIT_CONFIG="mine.yaml") == ["theirs"]
+    assert offered("-C . data stage ", KIT_CONFIG="mine.yaml") == ["ours"]
+
+
 def test_runs_are_those_that_kit_showed_for_this_folder(folder: Path) -> None:
     cache = str(folder / "cache")
     assert offered("attach ", XDG_CACHE_HOME=cache) == []

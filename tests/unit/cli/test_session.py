@@ -33,11 +33,11 @@ class Watched(Quiet):
         self.terminal.out.write("(closed)")
 
 
-def session(*, inp: str = "", tty: bool = False, **args: Any) -> Session:
+def session(*, inp: str = "", tty: bool = False, environ: dict[str, str] | None = None, **args: Any) -> Session:
     stream = Tty if tty else io.StringIO
     terminal = Terminal(out=stream(), err=stream(), inp=stream(inp), environ={})
     given = {"output": None, "folder": None, "hosts_file": None, "config_file": None, "yes": False} | args
-    return Session(args=SimpleNamespace(**given), terminal=terminal, reporter=Watched(terminal), environ={})
+    return Session(args=SimpleNamespace(**given), terminal=terminal, reporter=Watched(terminal), environ=environ or {})
 
 
 def printed(one: Session) -> str:
@@ -52,6 +52,37 @@ def test_a_fixed_setting_replaces_the_file_and_leaves_the_words_alone(tmp_path: 
     assert one.settings({"orchestrator": "swarm"}).spec.orchestrator == "swarm"
     assert one.settings({"orchestrator": "swarm"}).spec.name == "mine"
     assert one.settings().spec.orchestrator == "compose"
+
+
+def test_the_folder_of_a_flag_wins_over_files_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "hosts").write_text(f"10.0.0.1 name={name}1\n")
+        (tmp_path / name / "kit.yaml").write_text(f"name: {name}\n")
+    environ = {"KIT_HOSTS": str(tmp_path / "a/hosts"), "KIT_CONFIG": str(tmp_path / "a/kit.yaml"), "KIT_SLOTS": "3"}
+
+    def read(**args: Any) -> tuple[str, str, str, object]:
+        one = session(environ=environ, **args)
+        return one.settings().inventory.names[0], one.settings().spec.name, one.spec().name, one.spec().slots
+
+    monkeypatch.chdir(tmp_path / "b")
+    assert read() == ("a1", "a", "a", 3)
+    # Other variables of kit still count.
+    assert read(folder=str(tmp_path / "b")) == read(folder=".") == ("b1", "b", "b", 3)
+    assert read(folder=".", hosts_file=environ["KIT_HOSTS"]) == ("a1", "b", "b", 3)
+
+
+def test_tune_writes_the_kit_yaml_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr(Session, "context", lambda _session: None)
+    monkeypatch.setattr(Session, "show", lambda *_args: None)
+    monkeypatch.setattr("kit.flows.tune.tune.tune", lambda _context, request: written.append(request.file))
+    environ = {"KIT_CONFIG": str(tmp_path / "other.yaml")}
+    for words in ([], ["-C", str(tmp_path)]):
+        main(["tune", *words], environ=environ)
+    assert written == [tmp_path / "other.yaml", tmp_path / "kit.yaml"]
 
 
 def test_an_error_names_the_flag_that_you_typed() -> None:

@@ -207,6 +207,12 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("gpu[1-4] internal=10.0.0.[1-3]", 1, "the line has 4 VMs", "internal=10.0.0.[1-4]"),
         ("gpu internal=10.0.0.[1-3]", 1, "internal=10.0.0.[1-3] has 3 values", "internal=10.0.0.1"),
         ("gpu internal=node1", 1, "internal=node1 is not an IPv4 address", "internal=10.0.0.11"),
+        ("gpu internal=127.0.0.1", 1, "internal=127.0.0.1 is a loopback address", "internal=10.0.0.11"),
+        ("a\ngpu[1-2] internal=127.0.0.[1-2]", 2, "internal=127.0.0.1 is a loopback address", "internal=10.0.0.11"),
+        *[
+            (f"a\ngpu internal={address}", 2, f"internal={address} is not the address of one VM", "internal=10.0.0.11")
+            for address in ("0.0.0.0", "0.1.2.3", "224.0.0.1", "239.1.1.1", "255.255.255.255")  # noqa: S104  (not bound here)
+        ],
         (
             "a internal=10.0.0.1\nb internal=10.0.0.1",
             2,
@@ -262,6 +268,13 @@ def test_a_bad_line_is_reported_with_what_to_write(text: str, line: int, message
 def test_a_login_may_have_a_domain(user: str) -> None:
     assert (one(f"10.0.0.1 user={user}").user, one(f"{user}@10.0.0.1").user) == (user, user)
     assert load_spec(f"ssh: {{user: '{user}'}}", source="kit.yaml").ssh.user == user
+
+
+@pytest.mark.parametrize(
+    "line", ["127.77.0.1 internal=127.77.0.1", "localhost internal=127.0.0.1", "n internal=240.0.0.1"]
+)
+def test_a_host_on_this_machine_may_have_a_loopback_address_for_mpi(line: str) -> None:
+    assert one(line).internal == line.partition("=")[2]
 
 
 def test_ten_thousand_hosts_are_taken_and_one_more_is_not() -> None:

@@ -51,6 +51,17 @@ def test_a_host_that_is_named_head_is_that_host() -> None:
     assert select_hosts(inventory, "head").names == ("head",)
 
 
+@pytest.mark.parametrize(
+    "wanted",
+    ["2001:0db8:0000::11", "2001:DB8::11", "2001:db8::11", "ip6-2001-db8--11", "2001:0db8:0000::[11-12]"],
+)
+def test_an_ipv6_address_is_that_host_however_it_is_written(wanted: str) -> None:
+    inventory = parse_hosts("2001:0db8:0000::11\n2001:db8::12\n", source="hosts")
+    assert select_hosts(inventory, wanted).hosts[0].address == "2001:db8::11"
+    if "[" not in wanted:
+        assert select_host(inventory, wanted).name == "ip6-2001-db8--11"
+
+
 def test_one_host() -> None:
     assert select_host(INVENTORY, "head").name == "gpu01"
     assert select_host(INVENTORY, "10.0.0.9").name == "far"

@@ -364,9 +364,9 @@ def test_what_swarm_cannot_do_is_refused_with_its_line(folder: Path, volume: str
     (folder / "kit.yaml").write_text(f"volumes:\n  - /fine:/fine:ro\n  - {volume}\norchestrator: swarm\n")
     with pytest.raises(InputError) as caught:
         load_spec(folder, flags={}, environ={})
-    assert message in caught.value.message
+    assert f"volumes, item 2: '{volume}' {message}" in caught.value.message
     assert caught.value.hint
-    assert (caught.value.file, caught.value.line) == (str(folder / "kit.yaml"), 1)
+    assert (caught.value.file, caught.value.line) == (str(folder / "kit.yaml"), 3)
     # Compose can, and a flag decides.
     assert load_spec(folder, flags={"orchestrator": "compose"}, environ={}).volumes[1] == volume
 

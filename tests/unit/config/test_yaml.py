@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from kit.config.validate import spec_from
 from kit.config.words import shown
 from kit.config.yaml import MOST_BYTES, load_spec
 from kit.errors import InputErrors
@@ -119,9 +120,11 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         (
             "env:\n  A: b\n  XLA_FLAGS: >\n    --xla_a\n    --xla_b\n",
             3,
-            "env.XLA_FLAGS: '--xla_a --xla_b\\n' has a line break",
+            "env.XLA_FLAGS: this value has a line break",
             "with >- in place of > or |; or pass it to each run: kit run -x XLA_FLAGS=VALUE",
         ),
+        ("slots: -08", 1, "slots: '-08' has a leading zero", "write -8"),
+        ("slots: +0_8", 1, "slots: '+0_8' has a leading zero", "write 8"),
         ("cpus: 010", 1, "cpus: '010' has a leading zero", "write 10"),
         ("runs: {ttl_days: 010}", 1, "runs.ttl_days: '010' has a leading zero", "write 10"),
         ("name: no", 1, "name: YAML reads 'no' as false, which is not text", 'name: "no"'),
@@ -173,7 +176,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("command: python a.py >> log", 1, "so >> has no meaning in it", "[sh, -c, 'cd /data"),
         ("command: python a.py 2>&1", 1, "so 2>&1 has no meaning in it", "[sh, -c, 'cd /data"),
         ("command: python < a.py", 1, "so < has no meaning in it", "[sh, -c, 'cd /data"),
-        ("command: cd /data; ls", 1, "so /data; has no meaning in it", "[sh, -c, 'cd /data"),
+        ("command: cd /data; ls", 1, "so ; has no meaning in it", "[sh, -c, 'cd /data"),
         ("command: |\n  cd /data\n  ls", 1, "has several lines, and no shell reads this command", "[sh, -c, 'cd /data"),
         ("command: cd /data && ls", 1, "command: no shell reads this command", "[sh, -c, 'cd /data"),
         ("image:\n  flavour: no", 2, "image.flavour: 'no' is not auto", "flavour: auto"),
@@ -183,9 +186,44 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image: {frameworks: [mxnet, pytorch]}", 1, "PyTorch does not share an image", "frameworks: [pytorch]"),
         ("image: {flavour: cpu, frameworks: [pytorch]}", 1, "flavour cpu has no PyTorch", "remove flavour:, or"),
         ("image: {base: a b}", 1, "image.base: 'a b' is not the name of an image", "base: nvcr.io"),
-        ("image: {packages: [Htop]}", 1, "image.packages: 'Htop' is not the name of a Debian package", "[htop,"),
-        ("image: {packages: ['a b']}", 1, "image.packages: 'a b' is not the name of a package", "[htop,"),
-        ("image: {pip: [-r x]}", 1, "image.pip: '-r x' is not a Python requirement", "pandas"),
+        (
+            "image: {packages: [Htop]}",
+            1,
+            "image.packages, item 1: 'Htop' is not the name of a Debian package",
+            "write, for example: htop",
+        ),
+        (
+            "image: {packages: ['a b']}",
+            1,
+            "image.packages, item 1: 'a b' is not the name of a package",
+            "write, for example: htop",
+        ),
+        ("image: {pip: [-r x]}", 1, "image.pip, item 1: '-r x' is not a Python requirement", "pandas"),
+        *[
+            (f"image: {{base: '{base}'}}", 1, f"image.base: '{base}' is not the name of an image", "write, for example")
+            for base in ("x:", "x//y", "a:b:c", "-x", "x/", ".x")
+        ],
+        ("image: {base: NVCR.io/X}", 1, "'NVCR.io/X' is not the name of an image", "in lower case: nvcr.io/x"),
+        ("image: {base: Team/x}", 1, "'Team/x' is not the name of an image", "in lower case: team/x"),
+        ("image: {base: 'https://nvcr.io/x'}", 1, "image.base: this is not the name of an image", "without https://"),
+        ("image: {base: 'x@sha256:12'}", 1, "image.base: this is not the name of an image", "NAME@sha256:DIGEST"),
+        *[
+            (text, 1, "this has a port that is not from 1 to 65535", hint)
+            for text, hint in (
+                ("image: {base: 'r.io:99999/x'}", "base: nvcr.io"),
+                ("registry: r.io:0/x", "registry: registry.example.com:5000"),
+                ("registry: r.io:65536", "registry: registry.example.com:5000"),
+                ("setup: {proxy: 'http://ann:pw@h:99999/'}", "proxy: http://"),
+                ("setup: {proxy: 'http://[::1]:0'}", "proxy: http://"),
+                ("nccl: {plugin: 'r.io:99999/x:/f'}", "plugin: "),
+                ("data: {a: {from: 'nfs://h:99999/x', to: /d}}", "from: "),
+                ("data: {a: {from: 'https://h:65536/x', to: /d}}", "from: "),
+            )
+        ],
+        *[
+            (f"setup: {{proxy: '{url}'}}", 1, "setup.proxy: this is not the address of a proxy", "http://HOST:PORT")
+            for url in ("http://h:abc", "http://:3128", "http://h:", "http://ann:pw@", "http://h:123456")
+        ],
         ("ssh: {user: a b}", 1, "ssh.user: 'a b' is not a login", "user: ubuntu"),
         ("ssh: {user: a@}", 1, "any other login belongs into ~/.ssh/config, as User", "user: ubuntu"),
         ("network: 10.0.0.0", 1, "network: '10.0.0.0' is an address", "write 10.0.0.0/24"),
@@ -210,7 +248,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("volumes:\n- type: bind", 2, "volumes, item 1: a group of KEY: VALUE is not one piece", "write SOURCE:TARGET"),
         ("setup: {proxy: 'http://ann:pa/ss@p'}", 1, "setup.proxy: this is not the address of a proxy", "as %XX"),
         ("setup: {proxy: 'http://ann:%4@p'}", 1, "this is not the address", "http://USER:PASSWORD@HOST:PORT with"),
-        ("image: {pip: [[a]]}", 1, "image.pip, item 1: a list is not one piece of text", "write pandas"),
+        ("image: {pip: [[a]]}", 1, "image.pip, item 1: a list is not one piece of text", "for example: pandas"),
         ("image: {frameworks: pytorch}", 1, "'pytorch' is not a list of tensorflow", "write frameworks: [pytorch]"),
         ("image: {frameworks: 'mxne, torch'}", 1, "is not a list of tensorflow", "frameworks: [mxnet, pytorch]"),
         (
@@ -223,20 +261,35 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("env: {A: [1]}", 1, "env.A: a list is not one piece of text", "write A: VALUE"),
         ("env:\n  B: 1\n  A-B: 1", 3, "env.A-B: 'A-B' is not the name of a variable", "use letters"),
         ("code: no", 1, "code: YAML reads 'no' as false, which is not text", "write code: none"),
-        ("volumes: [~/a:/b]", 1, "volumes: '~/a:/b' starts with ~", "the whole path"),
-        ("volumes: [a/b:/b]", 1, "volumes: 'a/b:/b' has a source that is neither", "volumes: ["),
+        ("volumes: [~/a:/b]", 1, "volumes, item 1: '~/a:/b' starts with ~", "the whole path"),
+        (
+            "volumes: [a/b:/b]",
+            1,
+            "volumes, item 1: 'a/b:/b' has a source that is neither",
+            "write SOURCE:TARGET, such as /data/imagenet",
+        ),
         (
             "volumes: [/a:/b:wx]",
             1,
-            "volumes: '/a:/b:wx' has 'wx' where only a mode such as ro or rw can be",
-            "volumes: [",
+            "volumes, item 1: '/a:/b:wx' has 'wx' where only a mode such as ro or rw can be",
+            "write SOURCE:TARGET, such as /data/imagenet:/data:ro",
         ),
         ("volumes: [/a:/var/lib/kit/]", 1, "would hide /var/lib/kit of the nodes", "a target such as /data"),
         ("volumes: [/a:/var/lib/kit/runs]", 1, "would hide /var/lib/kit/runs of the nodes", "a target such as /data"),
-        ("volumes: [/a:/]", 1, "volumes: '/a:/' would hide /opt/kit of the nodes", "a target such as /data"),
-        ("volumes: [/opt:/opt]", 1, "volumes: '/opt:/opt' would hide /opt/kit of the nodes", "a target such as /data"),
+        ("volumes: [/a:/]", 1, "volumes, item 1: '/a:/' would hide /opt/kit of the nodes", "a target such as /data"),
+        (
+            "volumes: [/opt:/opt]",
+            1,
+            "volumes, item 1: '/opt:/opt' would hide /opt/kit of the nodes",
+            "a target such as /data",
+        ),
         ("volumes: [/a:/etc/kit/ssh]", 1, "would hide /etc/kit of the nodes", "a target such as /data"),
-        ("volumes: [/a://opt]", 1, "volumes: '/a://opt' would hide /opt/kit of the nodes", "a target such as /data"),
+        (
+            "volumes: [/a://opt]",
+            1,
+            "volumes, item 1: '/a://opt' would hide /opt/kit of the nodes",
+            "a target such as /data",
+        ),
         ("volumes: [/a:/x/../var/./lib//kit]", 1, "would hide /var/lib/kit of the nodes", "a target such as /data"),
         ("volumes: [/a:/b, /c://b/.]", 1, "two volumes have the target '/b'", "another target"),
         ("volumes: [/a:/b, /c:/b/]", 1, "two volumes have the target '/b'", "another target"),
@@ -289,7 +342,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image:\n  base: x\n pip: []", 3, "this line does not fit those above it", "indent all keys"),
         ("image: [a, b\nname: x", 1, "a list that starts with [ is not closed", "close it"),
         ("name: @x", 1, "a value cannot start with '@'", "quotes"),
-        ("name: *x", 1, "*x is an alias", "write the value itself"),
+        ("name: *x", 1, "a word that starts with * is an alias", "write the value itself; put it in quotes if"),
         ("name: !x y", 1, "the tag '!x' is not allowed here", "the word with the !"),
         ("name: !!python/object/apply:os.system [id]", 1, "python/object/apply:os.system' is not allowed", "the !"),
         ("head_runs_ranks: !!bool 1", 1, "'1' is not what its tag says", "remove the word with the !!"),
@@ -302,7 +355,7 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("[a]: b", 1, "a key here is a list or a group", "KEY: VALUE"),
         ("name: a\0", 1, "YAML does not allow the character U+0000", "right file"),
         ("name: \ud800", 1, "a character here is not valid text", "UTF-8"),
-        ('env: {A: "\\0"}', 1, "env.A: '\\x00' has a NUL character in it", "remove it"),
+        ('env: {A: "\\0"}', 1, "env.A: this value has a NUL character in it", "remove it"),
         ('ssh: {key: "~\\0"}', 1, "ssh.key: '~\\x00' has a NUL character in it", "remove it"),
         ("[" * 50, 1, "this is nested too deeply", "an extra bracket"),
         ("#" * (MOST_BYTES + 1), 1, "the file has 256 KiB", "right file"),
@@ -329,11 +382,42 @@ def test_all_problems_of_a_file_are_reported_at_once() -> None:
     assert [line for line, _, _ in reported] == [1, 3, 5, 7]
 
 
+def test_each_wrong_item_of_a_list_is_reported_with_its_line() -> None:
+    lists = [
+        ("volumes", ["/a:/b", "/e", "/c:/d", "~/x:/y", "/z:/d/"], {1, 3, 4}),
+        ("devices", ["/dev/a", "dev/b", "/dev/a", "/dev/c"], {1, 2}),
+        ("interfaces", ["eth0", "10.0.0.1", "eth0", "auto", "10.0.0.1/8", "10.0.0.2/8"], {1, 2, 3, 5}),
+        ("security.capabilities", ["SYS_PTRACE", "FOO", "ALL"], {1, 2}),
+        ("image.packages", ["htop", "a b", "Htop", "c d"], {1, 3}),
+        ("image.pip", ["numpy", "-r x", "x @ https://u:p@h/x"], {1, 2}),
+    ]
+    for path, items, wrong in lists:
+        section, _, key = path.rpartition(".")
+        indent = "  " if section else ""
+        head = f"{section}:\n{indent}{key}:\n" if section else f"{key}:\n"
+        reported = problems(head + "".join(f"{indent}- {item}\n" for item in items))
+        first = head.count("\n") + 1
+        assert [(line, message.partition(":")[0]) for line, message, _ in reported] == [
+            (first + place, f"{path}, item {place + 1}") for place in sorted(wrong)
+        ]
+        # The advice is about one item: a whole list in its place would be wrong.
+        assert not any("[" in hint for _, _, hint in reported)
+
+
+def test_each_package_that_debian_cannot_have_is_reported() -> None:
+    reported = problems("image:\n  packages:\n    - Htop\n    - gcc\n    - A_b\n")
+    assert [(line, message.partition(":")[0]) for line, message, _ in reported] == [
+        (3, "image.packages, item 1"),
+        (5, "image.packages, item 3"),
+    ]
+
+
 def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
     bomb = "a: &a [x, x]\n" + "".join(
         f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
     )
-    assert problems(bomb) == [(2, "*a is an alias, which kit.yaml does not allow", "write the value itself")]
+    message = "a word that starts with * is an alias, which kit.yaml does not allow"
+    assert problems(bomb) == [(2, message, "write the value itself; put it in quotes if it starts with *")]
 
 
 @pytest.mark.parametrize(
@@ -354,11 +438,61 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
         "image: {pip: ['torch @ https://ann:s3cret@pypi.corp/torch.whl']}",
         "image: {pip: ['-e https://ann:s3cret@pypi.corp/torch']}",
         "image: https://ann:s3cret@reg/team/image:1",
+        "image: {base: 'ann:s3cret@reg/team/image:1'}",
+        "image: {base: 'https://s3cret@reg/team/image:1'}",
+        "setup: {proxy: 'http://ann:s3cret'}",
         f"proxy:http://ann:s3cret{'x' * 80}@proxy:3128",
     ],
 )
 def test_a_password_in_an_address_is_never_printed(text: str) -> None:
     assert "s3" not in str(problems(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("env:\n  TOKEN: |\n    s3cret\n", "env.TOKEN: this value has a line break", "kit run -x TOKEN=VALUE"),
+        ("env:\n  A: 1\n  TOKEN:s3cret", "there is no space after the colon", "write TOKEN: VALUE"),
+        ("env:\n  A: 1\n  # a\n\n  name:s3cret\n  B: 1", "there is no space after the colon", "write name: VALUE"),
+        ("env: # a\n  A: 1\n  name:s3cret", "there is no space after the colon", "write name: VALUE"),
+        ("name: a\nTOKEN:s3cret\nslots: 4", "there is no space after the colon", "write TOKEN: VALUE"),
+        ("TOKEN:s3cret", "there is no space after the colon", "write TOKEN: VALUE"),
+        ("env:\n  TOKEN:s3cret", "env: this value is not NAME: VALUE lines", "on a line below env: TOKEN: VALUE"),
+        ("env: TOKEN=s3cret", "env: this value is not NAME: VALUE lines", "such as env: {HOROVOD"),
+        ("env: {TOKEN=s3cret}", "'TOKEN=…' has no value", "write NAME: VALUE, with a space"),
+        ("env: {TOKEN=s3cret: 1}", "env.TOKEN=…: 'TOKEN=…' is not the name of a variable", "use letters"),
+        ("env:\n  TOKEN:s3cret: 1", "env.TOKEN:…: 'TOKEN:…' is not the name of a variable", "use letters"),
+        ("env:\nTOKEN=s3cret: 1", "there is no setting 'TOKEN=…'", "known settings: name"),
+        ("env: {TOKEN: {s3cret: 1}}", "env.TOKEN: a group of KEY: VALUE is not one piece", "write TOKEN: VALUE"),
+        ("env: {TOKEN: [s3cret]}", "env.TOKEN: a list is not one piece of text", "write TOKEN: VALUE"),
+        ("env: {TOKEN: !!bool s3cret}", "this value is not what its tag says", "remove the word with the !!"),
+        ("env: {TOKEN: !s3cret x}", "a tag, a word that starts with !, is not allowed", "or put it in quotes"),
+        ("env: {TOKEN: *s3cret }", "a word that starts with * is an alias", "put it in quotes if it starts with *"),
+        ('env: {TOKEN: "s3cret\\0"}', "env.TOKEN: this value has a NUL character", "remove it"),
+        ("command: env TOKEN=s3cret python 'x", "command: 'env TOKEN=…' has a quote or a backslash", "as a list"),
+        ("command: env TOKEN=s3cret; python x", "so ; has no meaning in it", "[sh, -c, 'cd /data"),
+        ("mpi: {args: '-x TOKEN=\"s3cret'}", "mpi.args: '-x TOKEN=…' has a quote", "as a list"),
+    ],
+)
+def test_the_value_of_a_variable_is_never_printed(text: str, message: str, hint: str) -> None:
+    (problem,) = problems(text)
+    assert message in problem[1]
+    assert hint in problem[2]
+    assert "s3cret" not in str(problem)
+
+
+def test_each_wrong_variable_is_reported_with_its_line() -> None:
+    reported = problems('env:\n  A: "a\\nb"\n  B: 1\n  KIT_NODE: x\n  C: "\\n"\n')
+    assert [(line, message.partition(":")[0]) for line, message, _ in reported] == [
+        (2, "env.A"), (4, "env.KIT_NODE"), (5, "env.C"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [["s3cret"], {"s3cret": "s3cret"}, "s3cret\0", "s3cret\n"])
+def test_the_value_of_a_variable_from_python_is_never_printed(value: object) -> None:
+    with pytest.raises(InputErrors) as caught:
+        spec_from({"env": {"TOKEN": value}})
+    assert "s3cret" not in str([(problem.message, problem.hint) for problem in caught.value.problems])
 
 
 @pytest.mark.parametrize(
@@ -368,6 +502,36 @@ def test_a_password_in_an_address_is_never_printed(text: str) -> None:
 )  # fmt: skip
 def test_an_address_without_a_password_stays_readable(text: str) -> None:
     assert shown(text) == f"'{text}'"
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "ubuntu", "nvcr.io/nvidia/tensorflow:23.03-tf2-py3", "localhost:5000/a", "NVCR.io/nvidia/x",
+        "r.io:65535/a_b/c:T-1",
+        f"r.io:1/x:t@sha256:{'0' * 64}", "img:99999", "team/a--b__c.d",
+    ],
+)  # fmt: skip
+def test_a_name_of_an_image_is_accepted(base: str) -> None:
+    assert load_spec(f"image: {{base: '{base}'}}", source="y").image.base == base
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("registry", "r.io:65535/x"),
+        ("setup.proxy", "http://proxy:1"),
+        ("setup.proxy", "https://[2001:db8::1]:3128/"),
+        ("setup.proxy", "http://[2001:db8::1]"),
+        ("setup.proxy", "http://ann:p@w@proxy"),
+        ("nccl.plugin", "img:99999:/f"),
+        ("nccl.plugin", "r.io:5000/img:99999:/f"),
+    ],
+)
+def test_a_possible_port_is_accepted(key: str, value: str) -> None:
+    section, _, last = key.rpartition(".")
+    text = f"{section}: {{{last}: '{value}'}}" if section else f"{last}: '{value}'"
+    assert load_spec(text, source="y")
 
 
 def test_a_proxy_may_have_a_percent_encoded_password() -> None:

@@ -56,6 +56,7 @@ def test_the_interface(host_says: dict[str, str], network: str, default: str | N
         (MANY, {}, "10.7.0.0/16", "no address in the network 10.7.0.0/16; its", "network: in kit.yaml"),
         (MANY, {}, "172.17.0.0/16", "no address in the network 172.17.0.0/16", "internal= for gpu4"),
         (MANY, {"internal": "10.0.0.5"}, "auto", "no interface has internal=10.0.0.5", "correct internal= of gpu4"),
+        (MANY, {"internal": "172.17.0.1"}, "auto", "172.17.0.1 is the address of docker0", "correct internal= of gpu4"),
         (interfaces(docker0=DOCKER0), {}, "auto", "no interface that a cluster could use", "internal=ADDRESS for gpu4"),
         ((), {}, "auto", "it has no program ip", "kit ssh gpu4 -- sudo apt-get install iproute2"),
         ((), {"internal": "10.0.0.4"}, "auto", "it has no program ip", "install iproute2"),
