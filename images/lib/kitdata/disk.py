@@ -28,6 +28,14 @@ _NANO = 10**9
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 
 
+class Incomplete(Exception):
+    """The host lacks a part of this file, by number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 class Folder:
     """What one host has of a data set, and where new bytes go. `expect` must be called first, and again for a new list.
 
@@ -50,6 +58,7 @@ class Folder:
         self._old: Dict[str, Kept] = {}
         # How many files an interrupted staging has begun.
         self._begun = 0
+        self._finished = False
         self._journal: Optional[Journal] = None
         self._same_boot = True
         self._looking = threading.Lock()
@@ -98,6 +107,7 @@ class Folder:
         An empty list removes none: `finish` does.
         """
         self._close_journal()
+        self._finished = False
         known = manifest.read(self.path)
         self._old = known.files if known else {}
         listed, self._same_boot = journal.read(self._coming)
@@ -293,12 +303,21 @@ class Folder:
             os.close(file)
 
     def forget(self, parts: Sequence[Tuple[int, int]]) -> None:
-        """Take these extents as not here, because their bytes are wrong, so that they come again."""
+        """Take these extents as not here, because their bytes are wrong, so that they come again.
+
+        Files in files/ come again as a whole: if not in this round, then in the next one, for which the manifest no
+        longer has them. After `finish` this does nothing.
+        """
         with self._lock:
+            if self._finished:
+                return
+            spoiled = [self._entries[number].path for number, _ in parts if self._placed[number]]
+            if any(path in self._old for path in spoiled):
+                manifest.spoil(self.path, spoiled)
             for number, part in parts:
                 entry = self._entries[number]
                 if self._placed[number]:
-                    # What is in files/ stays until the new one is complete. All of the file comes again.
+                    # What is in files/ stays until the new one is complete.
                     self._placed[number] = False
                     self._keys[number] = manifest.key(entry)
                     self._sums[number] = [b""] * manifest.extents(entry.size)
@@ -315,9 +334,16 @@ class Folder:
     def finish(self, mine: Sequence[int], summary: Dict[str, Any]) -> int:
         """Give the complete files of `mine` their names, remove what the source no longer has, and write the manifest.
 
-        `mine` are the numbers of the files that this host must have, by number. Return how many files were removed.
+        `mine` are the numbers of the files that this host must have. Return how many files were removed. Raises
+        Incomplete, and changes nothing, if one of them is not complete.
         """
-        wanted = [number for number in mine if self._left[number] == 0]
+        with self._lock:
+            for number in mine:
+                if self._left[number]:
+                    raise Incomplete(number)
+            # Whatever is sent late must not look wrong because its file has just got its name.
+            self._finished = True
+        wanted = list(mine)
         fresh = [number for number in wanted if not self._placed[number]]
         for number in fresh:
             entry = self._entries[number]

@@ -301,5 +301,9 @@ class Member:
         summary = dict(value["summary"])
         summary["files"] = len(numbers)
         summary["bytes"] = sum(round_.entries[number].size for number in numbers)
-        self._disk.finish(numbers, summary)
+        try:
+            self._disk.finish(numbers, summary)
+        except disk.Incomplete as lacking:
+            self._report(round_.number, ["unfinished", lacking.number])
+            return
         self._report(round_.number, ["finished"])
