@@ -8,7 +8,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from kitdata import manifest, plan, reports, room, wire
-from kitdata.crew import Crew, Failed
+from kitdata.crew import Calls, Crew, Failed
 from kitdata.dealing import Dealing
 from kitdata.events import Events
 from kitdata.listing import Listing
@@ -184,10 +184,12 @@ class Lead:
 
     def _compare(self, entries: Sequence[Entry]) -> Tuple[Dict[int, Room], List[Have]]:
         """Send the list to all members. Return what room each has, and what each has of it."""
-        for at in range(0, max(1, len(entries)), wire.BATCH):
+        left = len(entries)
+        for batch in wire.batches(entries) if entries else [entries]:
+            left -= len(batch)
             # The list of many small files takes a link as long as a part of their bytes.
-            columns, more = manifest.columns(entries[at : at + wire.BATCH]), at + wire.BATCH < len(entries)
-            self._crew.everybody({"entries": {"round": self._crew.round, "columns": columns, "more": more}})
+            order = {"round": self._crew.round, "columns": manifest.columns(batch), "more": left > 0}
+            self._crew.everybody({"entries": order})
         self._crew.scope = reports.Scope(len(self._crew.hosts), entries)
         rooms: Dict[int, Room] = {}
         haves = [Have(frozenset(), {}) for _ in self._crew.hosts]
@@ -317,7 +319,7 @@ class Lead:
             lacking[member] = values[0]
             finished.add(member)
 
-        calls = {"finished": lambda member, _: finished.add(member), "unfinished": lacks}
+        calls: Calls = {"finished": lambda member, _: finished.add(member), "unfinished": lacks}
         self._crew.pump(lambda: self._crew.all(finished), calls)
         for member, file in lacking.items():
             self._unfinished[member] = self._unfinished.get(member, 0) + 1

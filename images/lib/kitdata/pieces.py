@@ -168,7 +168,7 @@ class Pieces:
             self._writes.put((round_, number, buffer, None, ended.one))
 
     def _lacks(self, piece: Piece) -> bool:
-        """Return whether this host must keep a piece that it reads: also one that it had, and whose bytes were wrong."""
+        """Return whether this host must keep a piece that it reads: also one that it had, and that was wrong."""
         assert self._setting is not None
         me = 1 << self._setting.me
         return bool(piece.need & me) or (bool(piece.have & me) and not self._disk.has(piece.parts))

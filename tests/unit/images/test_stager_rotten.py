@@ -137,8 +137,8 @@ def test_a_disk_that_reads_nothing_ends_in_time(stagers: Stagers) -> None:
     assert [host.tree() for host in stagers.all] == [tree(stagers.source)] * 2
 
 
-def whole_folder(path: Path) -> tuple[Any, list[Any], bytes]:
-    """Return a folder with one file of three extents, which is staged, the list of files, and the bytes."""
+def whole_folder(path: Path) -> tuple[list[Any], bytes]:
+    """Stage one file of three extents, and return the list of files and the bytes."""
     data = os.urandom(3 * EXTENT)
     listed = [source.Entry("big", len(data), 10**18)]
     folder = disk.Folder(str(path))
@@ -146,7 +146,7 @@ def whole_folder(path: Path) -> tuple[Any, list[Any], bytes]:
     for part in range(3):
         write(folder, part, data)
     folder.finish([0], summary(listed))
-    return folder, listed, data
+    return listed, data
 
 
 def write(folder: Any, part: int, data: bytes) -> None:
@@ -159,7 +159,7 @@ def summary(listed: list[Any]) -> dict[str, Any]:
 
 
 def test_a_host_does_not_finish_without_a_file(tmp_path: Path) -> None:
-    _, listed, data = whole_folder(tmp_path)
+    listed, data = whole_folder(tmp_path)
     folder = disk.Folder(str(tmp_path))
     assert folder.expect(listed).whole == {0}
     folder.forget([(0, 1)])
@@ -178,7 +178,7 @@ def test_a_host_does_not_finish_without_a_file(tmp_path: Path) -> None:
 
 
 def test_a_kill_does_not_make_wrong_bytes_right(tmp_path: Path) -> None:
-    _, listed, _ = whole_folder(tmp_path)
+    listed, _ = whole_folder(tmp_path)
     folder = disk.Folder(str(tmp_path))
     folder.expect(listed)
     folder.forget([(0, 1)])
@@ -188,6 +188,9 @@ def test_a_kill_does_not_make_wrong_bytes_right(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_late_forgets_nothing_after_the_end(tmp_path: Path) -> None:
-    folder, listed, _ = whole_folder(tmp_path)
+    listed, _ = whole_folder(tmp_path)
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed)
+    folder.finish([0], summary(listed))
     folder.forget([(0, 1)])
     assert folder.is_staged(manifest.listing_id(listed), "s")
