@@ -139,7 +139,8 @@ class Lead:
             self._missing.add(version.id)
             return False
         hosts = len(self._crew.hosts)
-        self._tell_plan(version.files, version.bytes, Plan((), 0, 0, (0,) * hosts, (version.bytes,) * hosts), {})
+        nothing = (0,) * hosts
+        self._tell_plan(version.files, version.bytes, Plan((), 0, 0, nothing, (version.bytes,) * hosts, nothing), {})
         return True
 
     # Rounds
