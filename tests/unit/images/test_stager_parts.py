@@ -242,6 +242,22 @@ def test_the_look_before_the_question_sees_what_changed(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("unchanged-since*"))
 
 
+@pytest.mark.parametrize("split", ["none", "hosts"])
+def test_a_file_that_changes_while_others_come_is_noticed(tmp_path: Path, split: str) -> None:
+    listed, content = some_files()
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed[1:])
+    staged(folder, listed[1:], content)
+    folder.expect(listed)
+    write(folder, listed, content)
+    (tmp_path / "files/e").write_text("of a node")
+    summary = {"id": manifest.listing_id(listed), "source": "s", "split": split}
+    folder.finish(range(3), summary)
+    assert not folder.is_staged(summary["id"], "s")
+    assert not list(tmp_path.glob("unchanged-since*"))
+    assert folder.expect(listed).whole == {0, 1}
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 4])
 @pytest.mark.parametrize("cut", [False, True])
 def test_an_unfinished_folder_goes_on_where_it_was(tmp_path: Path, most: int, cut: bool) -> None:
