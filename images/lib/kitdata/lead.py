@@ -20,7 +20,7 @@ from kitdata.source import Entry, SourceError, Version, arranged, shown
 MOST_CHANGES = 3
 # A source of which files go away while they are read is listed again at most this often.
 MOST_LISTS = 10
-# A host that lacks a file at the end of so many rounds is out.
+# A host that lacks a file at the end of this many rounds is out.
 MOST_UNFINISHED = 3
 # What rclone prints instead of bytes that are not UTF-8. It finds no file by such a name.
 _NO_UTF8 = "\ufffd"
@@ -148,7 +148,7 @@ class Lead:
     def _bring_all(self, entries: List[Entry]) -> Version:
         """Bring all files to all hosts that need them, until each has its own. Return the version that they have.
 
-        A disk may return wrong bytes of a file that the plan took for whole. It comes again in a round of its own.
+        A disk may return wrong bytes of a file that the plan took for whole. It comes again in another round.
         Raises as `_bring`.
         """
         while True:

@@ -26,7 +26,7 @@ MOST_HELLO = 4096
 BATCH = 5000
 # Items share a frame up to this number of bytes. One item alone may have more, but not as many as MOST_FRAME.
 FULL = 1 << 25
-# Of a row of a list, in bytes: JSON takes at most so many for a character of the path, and for all else together.
+# Of a row of a list, in bytes: the most that JSON takes for a character of the path, and for all else together.
 _CHARACTER, _REST = 12, 128
 # What is worth packing.
 _WORTH = 1024
