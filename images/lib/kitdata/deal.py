@@ -270,8 +270,8 @@ class Dealer:
         self._count(host, piece, "a piece came with wrong bytes %d times" % MOST_WRONG)
         self._settled(piece, 1 << host)
 
-    def rotten(self, host: int, piece: int) -> None:
-        """The host does not have what it said that it has."""
+    def rotten(self, host: int, piece: int, name: str) -> None:
+        """The host does not have what it said that it has. `name` is that of a file whose bytes are wrong."""
         bit = 1 << host
         if not self._living & bit or not self._have[piece] & bit:
             return
@@ -279,7 +279,7 @@ class Dealer:
         if not self._need[piece] and piece not in self._skipped:
             self._left += 1
         self._need[piece] |= bit
-        self._count(host, piece, "what its disk returns is not what it wrote")
+        self._count(host, piece, "what its disk returns of %s is not what it wrote" % name)
         self._cut(piece, host)
         if piece not in self._flights:
             self._queue(piece, first=True)

@@ -65,7 +65,7 @@ class Dealing:
             "unread": self._unread,
             "has": lambda member, values: dealer.arrived(member, values[0]),
             "over": self._over,
-            "rotten": lambda member, values: dealer.rotten(member, values[0]),
+            "rotten": self._rotten,
             "sent": lambda member, values: dealer.sent(member, *values),
             "unsent": lambda member, values: dealer.unsent(member, *values),
             "broken": lambda member, values: dealer.broken(values[0], member, values[1]),
@@ -113,6 +113,10 @@ class Dealing:
         piece, file = values
         self._events.add({"wrong": {"host": self._crew.hosts[member], "file": shown(self._entries[file].path)}})
         self._dealer.wrong(member, piece)
+
+    def _rotten(self, member: int, values: List[Any]) -> None:
+        piece, file = values
+        self._dealer.rotten(member, piece, shown(self._entries[file].path))
 
     def _unread(self, member: int, values: List[Any]) -> None:
         piece, kind, text = values

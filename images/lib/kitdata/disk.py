@@ -28,6 +28,14 @@ _NANO = 10**9
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 
 
+class Incomplete(Exception):
+    """The host lacks a part of this file, by number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 class Folder:
     """What one host has of a data set, and where new bytes go. `expect` must be called first, and again for a new list.
 
@@ -50,6 +58,7 @@ class Folder:
         self._old: Dict[str, Kept] = {}
         # How many files an interrupted staging has begun.
         self._begun = 0
+        self._finished = False
         self._journal: Optional[Journal] = None
         self._same_boot = True
         self._looking = threading.Lock()
@@ -98,6 +107,7 @@ class Folder:
         An empty list removes none: `finish` does.
         """
         self._close_journal()
+        self._finished = False
         known = manifest.read(self.path)
         self._old = known.files if known else {}
         listed, self._same_boot = journal.read(self._coming)
@@ -293,12 +303,21 @@ class Folder:
             os.close(file)
 
     def forget(self, parts: Sequence[Tuple[int, int]]) -> None:
-        """Take these extents as not here, because their bytes are wrong, so that they come again."""
+        """Take these extents as not here, because their bytes are wrong, so that they come again.
+
+        Files in files/ come again as a whole: if not in this round, then in the next one, for which the manifest no
+        longer has them. After `finish` this does nothing.
+        """
         with self._lock:
+            if self._finished:
+                return
+            spoiled = [self._entries[number].path for number, _ in parts if self._placed[number]]
+            if any(path in self._old for path in spoiled):
+                manifest.spoil(self.path, spoiled)
             for number, part in parts:
                 entry = self._entries[number]
                 if self._placed[number]:
-                    # What is in files/ stays until the new one is complete. All of the file comes again.
+                    # What is in files/ stays until the new one is complete.
                     self._placed[number] = False
                     self._keys[number] = manifest.key(entry)
                     self._sums[number] = [b""] * manifest.extents(entry.size)
@@ -313,21 +332,55 @@ class Folder:
             self._restart_journal()
 
     def finish(self, mine: Sequence[int], summary: Dict[str, Any]) -> int:
-        """Give the complete files of `mine` their names, remove what the source no longer has, and write the manifest.
+        """Give the files of `mine` their names, remove what the source no longer has, and write the manifest.
 
-        `mine` are the numbers of the files that this host must have, by number. Return how many files were removed.
+        `mine` are the numbers of the files that this host must have. Return how many files were removed. Raises
+        Incomplete, and changes nothing, if one of them is not complete.
         """
-        wanted = [number for number in mine if self._left[number] == 0]
-        fresh = [number for number in wanted if not self._placed[number]]
+        self._end_forgetting(mine)
+        fresh = [number for number in mine if not self._placed[number]]
+        old = [number for number in mine if self._placed[number]]
+        kept = [Kept(self._entries[number], tuple(self._sums[number])) for number in mine]
+        names = {item.entry.path for item in kept}
+        gone = [path for path in self._old if path not in names]
+        mark.drop(self.path)
+        self._place(fresh, gone)
+        # What changes from now on is later than the mark.
+        new = mark.begin(self.path)
+        same = not fresh and not gone and len(names) == len(self._old)
+        known = manifest.summary(self.path)
+        # kit compares these with kit.yaml. A new source may have the same files as the old one.
+        if not same or any(known.get(key) != summary.get(key) for key in ("id", "source", "stage", "split", "among")):
+            if fresh:
+                placing.sync(self._files)
+            manifest.write(self.path, kept, summary)
+        # Somebody may have changed a file since `expect` looked at it. Then the next staging must look again, as it
+        # always does for a split.
+        if summary.get("split") != "hosts" and all(self._is_placed(self._entries[number]) for number in old):
+            mark.keep(self.path, new)
+        else:
+            mark.drop(self.path)
+        self._close_journal()
+        shutil.rmtree(self._coming, ignore_errors=True)
+        return len(gone)
+
+    def _end_forgetting(self, mine: Sequence[int]) -> None:
+        """Raise Incomplete if one of these files is not complete. Whatever is sent late must not look wrong because
+        its file has just got its name.
+        """
+        with self._lock:
+            for number in mine:
+                if self._left[number]:
+                    raise Incomplete(number)
+            self._finished = True
+
+    def _place(self, fresh: Sequence[int], gone: Sequence[str]) -> None:
+        """Give these files their names, and remove those that the source no longer has."""
+        placer = Placing(self._files)
         for number in fresh:
             entry = self._entries[number]
             if manifest.extents(entry.size) > 1:
                 os.utime(self._part(self._keys[number], entry), ns=(entry.mtime, entry.mtime))
-        kept = [Kept(self._entries[number], tuple(self._sums[number])) for number in wanted]
-        names = {item.entry.path for item in kept}
-        gone = [path for path in self._old if path not in names]
-        placer = Placing(self._files)
-        mark.drop(self.path)
         for number in {at for at, name in enumerate(self._keys) if name and not self._placed[at]}.difference(fresh):
             # Another host's part of a split, which must not get a name here.
             self._remove_part(number)
@@ -342,18 +395,6 @@ class Folder:
             if not _is_new(entry):
                 placer.place(self._part(self._keys[number], entry), entry.path)
             self._placed[number] = True
-        new = mark.begin(self.path)
-        same = not fresh and not gone and len(names) == len(self._old)
-        known = manifest.summary(self.path)
-        # kit compares these with kit.yaml. A new source may have the same files as the old one.
-        if not same or any(known.get(key) != summary.get(key) for key in ("id", "source", "stage", "split", "among")):
-            if fresh:
-                placing.sync(self._files)
-            manifest.write(self.path, kept, summary)
-        mark.keep(self.path, new)
-        self._close_journal()
-        shutil.rmtree(self._coming, ignore_errors=True)
-        return len(gone)
 
     def _remove_part(self, number: int) -> None:
         with contextlib.suppress(FileNotFoundError):

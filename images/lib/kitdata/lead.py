@@ -8,7 +8,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from kitdata import manifest, plan, reports, room, wire
-from kitdata.crew import Crew, Failed
+from kitdata.crew import Calls, Crew, Failed
 from kitdata.dealing import Dealing
 from kitdata.events import Events
 from kitdata.listing import Listing
@@ -20,6 +20,8 @@ from kitdata.source import Entry, SourceError, Version, arranged, shown
 MOST_CHANGES = 3
 # A source of which files go away while they are read is listed again at most this often.
 MOST_LISTS = 10
+# A host that lacks a file at the end of this many rounds is out.
+MOST_UNFINISHED = 3
 # What rclone prints instead of bytes that are not UTF-8. It finds no file by such a name.
 _NO_UTF8 = "\ufffd"
 
@@ -56,6 +58,8 @@ class Lead:
         # How often each file has changed, and how often files were gone.
         self._changes: Dict[str, int] = {}
         self._vanished = 0
+        # How often each member lacked a file at the end of a round.
+        self._unfinished: Dict[int, int] = {}
         # Versions of the source that a host lacks.
         self._missing: Set[str] = set()
 
@@ -114,15 +118,13 @@ class Lead:
             version = manifest.version(entries)
             if not self._is_staged(version):
                 try:
-                    entries = self._bring(entries)
+                    version = self._bring_all(entries)
                 except _Vanished as vanished:
                     self._vanished += 1
                     if self._vanished == MOST_LISTS:
                         text = "files of %s go away all the time while they are read. The last one is %s"
                         raise Failed("source-changed", text % (self._label, shown(vanished.path))) from None
                     continue
-                version = manifest.version(entries)
-                self._finish(version)
             return version
 
     def _is_staged(self, version: Version) -> bool:
@@ -137,10 +139,23 @@ class Lead:
             self._missing.add(version.id)
             return False
         hosts = len(self._crew.hosts)
-        self._tell_plan(version.files, version.bytes, Plan((), 0, 0, (0,) * hosts, (version.bytes,) * hosts), {})
+        nothing = (0,) * hosts
+        self._tell_plan(version.files, version.bytes, Plan((), 0, 0, nothing, (version.bytes,) * hosts, nothing), {})
         return True
 
     # Rounds
+
+    def _bring_all(self, entries: List[Entry]) -> Version:
+        """Bring all files to all hosts that need them, until each has its own. Return the version that they have.
+
+        A disk may return wrong bytes of a file that the plan took for whole. It comes again in another round.
+        Raises as `_bring`.
+        """
+        while True:
+            entries = self._bring(entries)
+            version = manifest.version(entries)
+            if self._finish(entries, version):
+                return version
 
     def _bring(self, entries: List[Entry]) -> List[Entry]:
         """Bring all files to all hosts that need them. Return the list of files in their newest versions.
@@ -170,10 +185,12 @@ class Lead:
 
     def _compare(self, entries: Sequence[Entry]) -> Tuple[Dict[int, Room], List[Have]]:
         """Send the list to all members. Return what room each has, and what each has of it."""
-        for at in range(0, max(1, len(entries)), wire.BATCH):
+        left = len(entries)
+        for batch in wire.batches(entries) if entries else [entries]:
+            left -= len(batch)
             # The list of many small files takes a link as long as a part of their bytes.
-            columns, more = manifest.columns(entries[at : at + wire.BATCH]), at + wire.BATCH < len(entries)
-            self._crew.everybody({"entries": {"round": self._crew.round, "columns": columns, "more": more}})
+            order = {"round": self._crew.round, "columns": manifest.columns(batch), "more": left > 0}
+            self._crew.everybody({"entries": order})
         self._crew.scope = reports.Scope(len(self._crew.hosts), entries)
         rooms: Dict[int, Room] = {}
         haves = [Have(frozenset(), {}) for _ in self._crew.hosts]
@@ -278,8 +295,11 @@ class Lead:
         text = "%s cannot be read: %s lists it, and then has no such file"
         return Failed("source-changed", text % (shown(path), self._label))
 
-    def _finish(self, version: Version) -> None:
-        """Let all members give the files their names."""
+    def _finish(self, entries: Sequence[Entry], version: Version) -> bool:
+        """Let all members give the files their names. Return False if one of them lacks a file, so that it must come.
+
+        A host that lacks one again and again is out.
+        """
         summary = {
             "name": self._request["data"],
             "source": self._origin,
@@ -294,7 +314,20 @@ class Lead:
             mine = [number for number, owner in enumerate(self._owners) if owner >> member & 1] if self._split else None
             self._crew.send(member, {"finish": {"summary": summary, "mine": mine}})
         finished: Set[int] = set()
-        self._crew.pump(lambda: self._crew.all(finished), {"finished": lambda member, _: finished.add(member)})
+        lacking: Dict[int, int] = {}
+
+        def lacks(member: int, values: List[Any]) -> None:
+            lacking[member] = values[0]
+            finished.add(member)
+
+        calls: Calls = {"finished": lambda member, _: finished.add(member), "unfinished": lacks}
+        self._crew.pump(lambda: self._crew.all(finished), calls)
+        for member, file in lacking.items():
+            self._unfinished[member] = self._unfinished.get(member, 0) + 1
+            if self._unfinished[member] == MOST_UNFINISHED:
+                text = "its disk lost bytes of %s, and of other files before, while they were staged"
+                self._crew.lose(member, Failed("disk", text % shown(entries[file].path)))
+        return not lacking
 
     def _end(self, version: Version, start: float) -> None:
         assert self._planned is not None

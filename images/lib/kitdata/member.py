@@ -9,7 +9,7 @@ import itertools
 import queue
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from kitdata import disk, manifest, plan, reading, tls, wire
 from kitdata.pieces import Pieces, Round, Setting
@@ -22,6 +22,8 @@ BEAT_S = 0.5
 SILENCE_S = 15.0
 # A source with more files sends its list at once: to know its version takes all of the list in memory.
 MOST_KNOWN = 1_000_000
+# Parts of a list that wait to be sent. A source may list faster than they go out.
+AHEAD = 8
 
 
 class Joining(NamedTuple):
@@ -51,6 +53,7 @@ class Member:
         self._lock = threading.Lock()
         self._closed = False
         self._reports: queue.Queue[Any] = queue.Queue()
+        self._ahead = threading.Semaphore(AHEAD)
         self._members: List[Dict[str, Any]] = []
         self._me = -1
         self._source: Optional[Source] = None
@@ -106,20 +109,23 @@ class Member:
             while not ended:
                 batch, ended = self._batch()
                 at = (self._pieces.came, self._pieces.read)
-                for round_, reports in batch.items():
-                    wire.send(peer, {"round": round_, "reports": reports})
+                for frame in wire.frames(batch):
+                    peer.sendall(frame)
+                for _, report in batch:
+                    if report[0] == "list":
+                        self._ahead.release()
                 if not batch or at != before:
                     wire.send(peer, {"round": 0, "reports": [["at", *at]]})
                 before = at
         self.close()
 
-    def _batch(self) -> Any:
-        """Return (the reports that wait, by round; whether they are the last ones)."""
-        batch: Dict[int, List[Any]] = {}
+    def _batch(self) -> Tuple[List[Tuple[int, List[Any]]], bool]:
+        """Return (the reports that wait, with their rounds; whether they are the last ones)."""
+        batch: List[Tuple[int, List[Any]]] = []
         with contextlib.suppress(queue.Empty):
             item = self._reports.get(timeout=BEAT_S)
             while item is not None:
-                batch.setdefault(item[0], []).append(item[1])
+                batch.append(item)
                 item = self._reports.get_nowait()
             return batch, True
         return batch, False
@@ -223,18 +229,29 @@ class Member:
         assert self._source is not None
         listed, self._listed = self._listed, None
         rows: List[Any] = []
+        size = 0
         last = time.monotonic()
         try:
             for entry in self._source.entries() if listed is None else listed:
                 rows.append(list(entry) if entry.md5 else list(entry[:3]))
-                if len(rows) >= wire.BATCH or time.monotonic() - last > BEAT_S:
-                    self._report(0, ["list", rows])
-                    rows, last = [], time.monotonic()
+                size += wire.weight(entry)
+                if len(rows) >= wire.BATCH or size > wire.FULL or time.monotonic() - last > BEAT_S:
+                    self._report_rows(rows)
+                    if self._closed:
+                        return
+                    rows, size, last = [], 0, time.monotonic()
         except SourceError as error:
             self._report(0, ["unlisted", error.kind, error.text])
             return
-        self._report(0, ["list", rows])
+        self._report_rows(rows)
         self._report(0, ["listed"])
+
+    def _report_rows(self, rows: List[Any]) -> None:
+        """Report a part of the list when few others wait. Nobody takes it from a member that is closed."""
+        while not self._ahead.acquire(timeout=1.0):
+            if self._closed:
+                return
+        self._report(0, ["list", rows])
 
     def _is_staged(self, value: Dict[str, Any]) -> None:
         self._report(0, ["staged", self._disk.is_staged(str(value["id"]), str(value["source"]))])
@@ -301,5 +318,9 @@ class Member:
         summary = dict(value["summary"])
         summary["files"] = len(numbers)
         summary["bytes"] = sum(round_.entries[number].size for number in numbers)
-        self._disk.finish(numbers, summary)
+        try:
+            self._disk.finish(numbers, summary)
+        except disk.Incomplete as lacking:
+            self._report(round_.number, ["unfinished", lacking.number])
+            return
         self._report(round_.number, ["finished"])

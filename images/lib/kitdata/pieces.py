@@ -1,10 +1,11 @@
 """What one host does with pieces: reads them from the source, takes them from others, writes them, passes them on."""
 
+import contextlib
 import hashlib
 import queue
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from kitdata import disk, manifest, reading, tls, wire
 from kitdata.passing import Bucket, Buffer, Item, Sender, Way
@@ -57,8 +58,8 @@ class Pieces:
         self._senders: Dict[int, Sender] = {}
         self._incoming: Dict[Any, int] = {}
         self._gone: List[int] = []
-        # Pieces that are being written now.
-        self._writing = 0
+        # Pieces that are being written now, or read from the disk.
+        self._busy = 0
         self._setting: Optional[Setting] = None
         self._reader: Optional[reading.Reader] = None
         self.round = Round(0)
@@ -95,10 +96,10 @@ class Pieces:
             self._writes.put(None)
 
     def begin_round(self, number: int) -> None:
-        """Another list of files follows. Pieces of an earlier plan no longer matter, and none is being written."""
+        """Another list of files follows. Pieces of an earlier plan no longer matter, and none is in use."""
         with self._changed:
             self.round = Round(number)
-            self._changed.wait_for(lambda: not self._writing)
+            self._changed.wait_for(lambda: not self._busy)
 
     def ready(self) -> None:
         """The plan of the round is complete."""
@@ -158,13 +159,32 @@ class Pieces:
             self._report(round_.number, _unread(number, error))
             self._report(round_.number, ["over", number])
             return
-        keep = bool(piece.need >> self._setting.me & 1)
+        keep = self._lacks(piece)
         ended = _All(bool(route) + keep, self._room.release)
         if route:
             self._pass(round_, number, route, buffer, ended.one)
         self._report(round_.number, ["over", number])
         if keep:
             self._writes.put((round_, number, buffer, None, ended.one))
+
+    def _lacks(self, piece: Piece) -> bool:
+        """Return whether this host must keep a piece that it reads: also one that it had, and that was wrong."""
+        assert self._setting is not None
+        me = 1 << self._setting.me
+        return bool(piece.need & me) or (bool(piece.have & me) and not self._disk.has(piece.parts))
+
+    @contextlib.contextmanager
+    def _using(self, round_: int) -> Iterator[Optional[Round]]:
+        """Let no other round begin meanwhile, whose list has other numbers. None if one has begun."""
+        with self._changed:
+            current = self.round if self.round.number == round_ else None
+            self._busy += 1
+        try:
+            yield current
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
 
     def is_no_md5(self, entry: Entry, number: int) -> bool:
         """Return whether the MD5 from which a whole file differs here is not an MD5 (Reader.is_no_md5)."""
@@ -199,28 +219,37 @@ class Pieces:
 
     def _load(self, round_: int, number: int) -> Optional[Buffer]:
         """Return a piece from this host's disk; None if it is not what it was, which the lead hears."""
-        if round_ != self.round.number:
-            return None
-        parts = self.round.pieces[number].parts
-        wrong = []
-        chunks = []
-        sums = self._disk.sums(parts)
-        for part, expected in zip(parts, sums):
-            try:
-                data = self._disk.extent(*part)
-            except OSError:
-                data = b""
-            if hashlib.sha256(data).digest() != expected:
-                wrong.append(part)
-            chunks.append(data)
-        if wrong:
-            self._disk.forget(wrong)
-            self._report(round_, ["rotten", number])
-            return None
+        with self._using(round_) as current:
+            if current is None:
+                return None
+            parts = current.pieces[number].parts
+            wrong = []
+            chunks = []
+            sums = self._disk.sums(parts)
+            for part, expected in zip(parts, sums):
+                try:
+                    data = self._disk.extent(*part)
+                except OSError:
+                    data = b""
+                if hashlib.sha256(data).digest() != expected:
+                    wrong.append(part)
+                chunks.append(data)
+            if wrong:
+                self._forget(round_, number, wrong)
+                return None
         data = b"".join(chunks)
         buffer = Buffer(len(data), len(sums), data)
         buffer.finish(b"".join(sums))
         return buffer
+
+    def _forget(self, round_: int, number: int, wrong: List[Tuple[int, int]]) -> None:
+        """Take extents of a piece as not here. A disk that fails meanwhile ends this host's part."""
+        try:
+            self._disk.forget(wrong)
+        except OSError as error:
+            self._report(0, ["failed", "disk", "its disk failed: %s" % (error.strerror or "unknown error")])
+            return
+        self._report(round_, ["rotten", number, wrong[0][0]])
 
     def receive(self, peer: Any, sender: int, serial: int) -> None:
         """Take pieces from another member until it closes the connection."""
@@ -307,19 +336,13 @@ class Pieces:
                     self._report(round_.number, ["wrong", number, file])
                     return
                 at += length
-        with self._changed:
-            if round_ is not self.round:
+        with self._using(round_.number) as current:
+            if current is None:
                 return
-            self._writing += 1
-        try:
             if not self._disk.has(piece.parts):
                 self._disk.write(piece.parts, view, digests)
                 with self._lock:
                     self.came += piece.size
-        finally:
-            with self._changed:
-                self._writing -= 1
-                self._changed.notify_all()
         buffer.stored = True
         self._report(round_.number, ["has", number])
 

@@ -35,13 +35,17 @@ class Piece(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`need` and `have` are bytes by host, `new` a number of files, and `read` the bytes that no host has."""
+    """What to bring: `need` and `have` are bytes by host, and `files` are those of which a host lacks a part.
+
+    `new` is how many files some host lacks, and `read` the bytes that no host has.
+    """
 
     pieces: Tuple[Piece, ...]
     new: int
     read: int
     need: Tuple[int, ...]
     have: Tuple[int, ...]
+    files: Tuple[int, ...]
 
 
 def bits(mask: int) -> List[int]:
@@ -55,7 +59,7 @@ def plan(entries: Sequence[Entry], haves: Sequence[Have], owners: Sequence[int])
     A piece has only extents that the same hosts lack and the same hosts have. So nothing that a host has comes again.
     """
     groups: Dict[Tuple[int, int], List[Tuple[int, int]]] = {}
-    need, have = [0] * len(haves), [0] * len(haves)
+    need, have, files = [0] * len(haves), [0] * len(haves), [0] * len(haves)
     new = 0
     whole = _masks(haves, len(entries))
     partly = set().union(*(item.parts for item in haves)) if haves else set()
@@ -66,6 +70,7 @@ def plan(entries: Sequence[Entry], haves: Sequence[Have], owners: Sequence[int])
                 have[host] += entry.size
             continue
         new += 1 if owner else 0
+        incomplete = 0
         for part in range(manifest.extents(entry.size)):
             holders = here | (_part_mask(haves, number, part) if number in partly else 0)
             length = manifest.extent(entry.size, part)[1]
@@ -75,14 +80,17 @@ def plan(entries: Sequence[Entry], haves: Sequence[Have], owners: Sequence[int])
             for host in bits(lack):
                 need[host] += length
             if lack:
+                incomplete |= lack
                 groups.setdefault((lack, holders), []).append((number, part))
+        for host in bits(incomplete):
+            files[host] += 1
     pieces: List[Piece] = []
     for (lack, holders), parts in groups.items():
         pieces += _pieces(entries, parts, lack, holders)
     # In the order of the listing, which is the order in which a source reads best.
     pieces.sort(key=lambda piece: piece.parts[0])
     read = sum(piece.size for piece in pieces if not piece.have)
-    return Plan(tuple(pieces), new, read, tuple(need), tuple(have))
+    return Plan(tuple(pieces), new, read, tuple(need), tuple(have), tuple(files))
 
 
 def _masks(haves: Sequence[Have], count: int) -> List[int]:

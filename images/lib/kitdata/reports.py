@@ -172,7 +172,7 @@ _SHAPES: Dict[str, Tuple[_Check, ...]] = {
     "has": (_piece,),
     "over": (_piece,),
     "wrong": (_piece, _file),
-    "rotten": (_piece,),
+    "rotten": (_piece, _file),
     "unread": (_piece, _text, _text),
     "changed": (_piece, _file, _newest),
     # The piece, the host that it went to, and the connection; or whether the host was reached.
@@ -182,4 +182,6 @@ _SHAPES: Dict[str, Tuple[_Check, ...]] = {
     "broken": (_host, _count),
     "checked": (_versions,),
     "finished": (),
+    # A file that it lacks: its disk lost what it had.
+    "unfinished": (_file,),
 }

@@ -28,14 +28,16 @@ def check(step: Plan, rooms: Dict[int, Room], hosts: Sequence[str], stage: str, 
             raise Failed("memory", text, host)
         if not need:
             continue
+        files = step.files[member]
         # Half a block for the end of each file.
-        if need + step.new * _BLOCK // 2 > room.free:
+        takes = need + files * _BLOCK // 2
+        if takes > room.free:
             where = "of memory " if ram else ""
-            text = "%s must come to %s, and %s %sis free there" % (amount(need), host, amount(room.free), where)
-            raise Failed("shm" if ram else kind, text, host)
-        if step.new > room.inodes:
+            text = "what must come to %s takes %s, and %s %sis free there"
+            raise Failed("shm" if ram else kind, text % (host, amount(takes), amount(room.free), where), host)
+        if files > room.inodes:
             text = "%d files must come to %s, and its file system has room for %d more"
-            raise Failed(kind, text % (step.new, host, room.inodes), host)
+            raise Failed(kind, text % (files, host, room.inodes), host)
 
 
 def amount(count: int) -> str:

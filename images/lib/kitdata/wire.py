@@ -10,18 +10,24 @@ import json
 import socket
 import struct
 import zlib
-from typing import Any, Dict, FrozenSet, Iterable, List
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Sequence, Tuple
 
 from kitdata.manifest import EXTENT, SUM_BYTES
 from kitdata.plan import MOST_PARTS
+from kitdata.source import Entry
 
 PLAIN, PACKED = b"J", b"Z"
 _HEAD = struct.Struct(">cI")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 # The most bytes of a frame of somebody who has shown the certificate, also after unpacking.
 MOST_FRAME = 1 << 26
 MOST_HELLO = 4096
 # Items of a list in one frame.
 BATCH = 5000
+# Items share a frame up to this number of bytes. One item alone may have more, but not as many as MOST_FRAME.
+FULL = 1 << 25
+# Of a row of a list, in bytes: the most that JSON takes for a character of the path, and for all else together.
+_CHARACTER, _REST = 12, 128
 # What is worth packing.
 _WORTH = 1024
 # Unit of sending and of passing on. The last of N hosts is N chunks behind the first.
@@ -38,11 +44,50 @@ class Closed(Broken):
 
 def packed(value: Dict[str, Any]) -> bytes:
     """Return an object as a frame."""
-    text = json.dumps(value, separators=(",", ":")).encode()
+    return _frame(_ENCODER.encode(value))
+
+
+def _frame(json_text: str) -> bytes:
+    text = json_text.encode()
     if len(text) > _WORTH:
         small = zlib.compress(text, 1)
         return _HEAD.pack(PACKED, len(small)) + small
     return _HEAD.pack(PLAIN, len(text)) + text
+
+
+def frames(reports: Iterable[Tuple[int, List[Any]]]) -> Iterator[bytes]:
+    """Yield (round, report) pairs as frames {"round", "reports"}, in their order. No frame has too many bytes."""
+    texts: List[str] = []
+    size, last = 0, -1
+    for round_, report in reports:
+        text = _ENCODER.encode(report)
+        if texts and (round_ != last or size + len(text) > FULL):
+            yield _together(last, texts)
+            texts, size = [], 0
+        texts.append(text)
+        size, last = size + len(text) + 1, round_
+    if texts:
+        yield _together(last, texts)
+
+
+def _together(round_: int, texts: Sequence[str]) -> bytes:
+    return _frame('{"round":%d,"reports":[%s]}' % (round_, ",".join(texts)))
+
+
+def weight(entry: Entry) -> int:
+    """Return how many bytes this file can take in a frame at most."""
+    return _CHARACTER * len(entry.path) + _REST
+
+
+def batches(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Yield the files of a list in parts, each of which has room in a frame."""
+    at = 0
+    while at < len(entries):
+        batch = entries[at : at + BATCH]
+        while len(batch) > 1 and sum(map(weight, batch)) > FULL:
+            batch = batch[: len(batch) // 2]
+        yield batch
+        at += len(batch)
 
 
 def send(peer: socket.socket, value: Dict[str, Any]) -> None:

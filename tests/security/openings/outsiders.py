@@ -149,8 +149,8 @@ _HOSTILE_STORE = (
         border="From a hostile store to the hosts",
         what="a store's list is not compared with a host's room",
         file="images/lib/kitdata/room.py",
-        old="if need + step.new * _BLOCK // 2 > room.free:",
-        new="if need + step.new * _BLOCK // 2 > room.free << 40:",
+        old="if takes > room.free:",
+        new="if takes > room.free << 40:",
         tests=("unit/images/test_stager_sources.py", "-k", "before_the_first_byte"),
     ),
     Opening(

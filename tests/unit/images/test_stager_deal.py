@@ -309,7 +309,7 @@ def test_a_host_that_lost_what_it_had_gets_it_again() -> None:
         one.arrived(host, 0)
     one.over(0, 0)
     assert one.left == 0
-    one.rotten(0, 0)
+    one.rotten(0, 0, "a")
     assert one.left == 1
     (order,) = one.deal()
     assert (order.host, order.read, order.route) == (1, False, (0,))

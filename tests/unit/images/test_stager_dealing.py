@@ -41,7 +41,7 @@ class Members:
 def run_with(events: Callable[[Step, Calls], None]) -> tuple[Any, Members]:
     members = Members(events)
     piece = plan.Piece(((FILE, 0),), 1, 1 << OTHER, 0)
-    step = plan.Plan((piece,), 1, 1, (0, 1), (0, 0))
+    step = plan.Plan((piece,), 1, 1, (0, 1), (0, 0), (0, 1))
     journal = SimpleNamespace(add=lambda _: None)
     return dealing.Dealing(members, journal, [source.Entry("a", 1, 5, "")], step, "the source").run(), members
 

@@ -83,6 +83,7 @@ def test_pieces_bring_exactly_what_each_host_lacks(staging: Any) -> None:
         }
         brought = [pair for piece in step.pieces if piece.need >> host & 1 for pair in piece.parts]
         assert sorted(brought) == sorted(lacks)
+        assert step.files[host] == len({number for number, _ in lacks})
         for piece in step.pieces:
             if piece.have >> host & 1:
                 assert all(n in have.whole or part in have.parts.get(n, ()) for n, part in piece.parts)
@@ -124,24 +125,26 @@ def test_a_summary_names_no_more_hosts_than_it_has_room_for() -> None:
 # Room.
 
 
-def step_of(*need: int, have: tuple[int, ...] = (0, 0), new: int = 1) -> Any:
-    return plan.Plan((), new, sum(need), need, have)
+def step_of(*need: int, have: tuple[int, ...] = (0, 0), files: tuple[int, ...] = (1, 1)) -> Any:
+    return plan.Plan((), sum(files), sum(need), need, have, files)
 
 
 @pytest.mark.parametrize(
     ("step", "stage", "most", "kind"),
     [
         (step_of(90, 90), "disk", None, "room"),
-        (step_of(0, 10**6, new=0), "disk", None, ""),
+        (step_of(0, 10**6, files=(0, 0)), "disk", None, ""),
         # size: allows it, and /dev/shm is full.
         (step_of(10, 90), "ram", 10**9, "shm"),
         (step_of(10, 10, have=(10, 10)), "ram", 19, "memory"),
         (step_of(0, 0, have=(10, 20)), "ram", 20, ""),
-        (step_of(1, 1, new=200), "disk", None, "room"),
+        (step_of(1, 1, files=(1, 200)), "disk", None, "room"),
+        # Of many new files, this host lacks few.
+        (step_of(1, 1, files=(10**6, 1)), "disk", None, ""),
     ],
 )
 def test_room_is_for_what_must_come(step: Any, stage: str, most: int | None, kind: str) -> None:
-    rooms = {0: room.Room(10**7, 100, 0), 1: room.Room(80 if kind != "" else 10**7, 100, 0)}
+    rooms = {0: room.Room(10**10, 10**7, 0), 1: room.Room(80 if kind != "" else 10**7, 100, 0)}
     if not kind:
         room.check(step, rooms, ["a", "b"], stage, most)
         return
@@ -237,6 +240,22 @@ def test_the_look_before_the_question_sees_what_changed(tmp_path: Path) -> None:
     assert not folder.is_staged(manifest.listing_id(listed), "s")
     # Neither a mark stays that is not true, nor one that was only begun.
     assert not list(tmp_path.glob("unchanged-since*"))
+
+
+@pytest.mark.parametrize("split", ["none", "hosts"])
+def test_a_file_that_changes_while_others_come_is_noticed(tmp_path: Path, split: str) -> None:
+    listed, content = some_files()
+    folder = disk.Folder(str(tmp_path))
+    folder.expect(listed[1:])
+    staged(folder, listed[1:], content)
+    folder.expect(listed)
+    write(folder, listed, content)
+    (tmp_path / "files/e").write_text("of a node")
+    summary = {"id": manifest.listing_id(listed), "source": "s", "split": split}
+    folder.finish(range(3), summary)
+    assert not folder.is_staged(summary["id"], "s")
+    assert not list(tmp_path.glob("unchanged-since*"))
+    assert folder.expect(listed).whole == {0, 1}
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4])

@@ -21,9 +21,9 @@ GOOD: list[list[Any]] = [
     ["staged", True], ["parts", [[1, [0, 2]]]],
     ["have", {"whole": wire.digits([0], 2), "free": 1, "inodes": (1 << 64) - 1, "gone": 0}],
     ["have", {"whole": "", "free": 1, "inodes": 1, "gone": 0}],
-    ["has", 2], ["over", 0], ["wrong", 2, 1], ["rotten", 1], ["unread", 0, "source-lost", "no answer"],
+    ["has", 2], ["over", 0], ["wrong", 2, 1], ["rotten", 1, 1], ["unread", 0, "source-lost", "no answer"],
     ["changed", 0, 0, ["a", 4, 6]], ["changed", 0, 1, None], ["sent", 0, 1, 7], ["unsent", 0, 1, False],
-    ["broken", 1, 9], ["checked", [[0, None], [1, ["b/c", 1, 1, "0" * 32]]]], ["finished"],
+    ["broken", 1, 9], ["checked", [[0, None], [1, ["b/c", 1, 1, "0" * 32]]]], ["finished"], ["unfinished", 1],
 ]  # fmt: skip
 BAD: list[Any] = [
     None, {}, "has", [], [[]], [{}], ["stop"], ["other"], ["has"], ["has", 0, 0], ["has", 3], ["has", -1],

@@ -524,7 +524,7 @@ def test_more_data_than_room_or_memory_is_refused_before_the_first_byte(make_sta
     stagers.all[1].hook = "from kitdata import disk\ndisk.Folder.free = lambda self: (1000, 1000)\n"
     order = stagers.stage_when_free()
     assert order.end()["failed"] == {
-        "kind": "room", "host": "gpu2", "text": "4.2 MB must come to gpu2, and 1.0 kB is free there",
+        "kind": "room", "host": "gpu2", "text": "what must come to gpu2 takes 4.2 MB, and 1.0 kB is free there",
     }  # fmt: skip
     assert order.all("progress") == []
     # What was there stays.
