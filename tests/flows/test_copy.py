@@ -74,6 +74,21 @@ def test_a_folder_comes_with_all_that_is_in_it(context: Context, far: Path, here
     assert (here / "copy/tree/a").exists()
 
 
+def test_names_that_the_disk_at_home_refuses_keep_nothing_else_back(
+    context: Context, far: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = Path.mkdir
+
+    def refusing(path: Path, mode: int = 0o777, *, parents: bool = False, exist_ok: bool = False) -> None:
+        if path.name == "empty":
+            raise OSError(errno.EINVAL, "Invalid argument", str(path))
+        mkdir(path, mode, parents=parents, exist_ok=exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", refusing)
+    (host,) = pulled(context, f"gpu1:{far}/tree", ".", here).hosts
+    assert (list(host.failed), host.files) == (["tree/empty"], 3)
+
+
 def test_each_of_several_hosts_has_its_folder(context: Context, far: Path, here: Path) -> None:
     pulled(context, f"gpu[1-2]:{far}/tree/a", "both", here)
     assert sorted(str(path.relative_to(here)) for path in here.rglob("a")) == ["both/gpu1/a", "both/gpu2/a"]
