@@ -818,7 +818,6 @@ def test_a_file_that_you_have_changed_stays(
     message = f"at home, {home}/output/model {why}; move it away, and run the same again"
     assert failed(context, words, tmp_path) == {"output/model": message}
     assert tree(home) == ALL | {"output/model": "mine", "output/other": "new"}
-    # The others are known again, also those that did not come.
     (home / "output/model").unlink()
     assert failed(context, words, tmp_path) == {}
     write(output / "model", "an older one of the same run", BEGAN - 1000)
@@ -826,14 +825,22 @@ def test_a_file_that_you_have_changed_stays(
     assert (home / "output/model").read_text() == "an older one of the same run"
 
 
-def test_a_host_whose_clock_is_ahead_hides_no_change(context: Context, tmp_path: Path, hosts: Path) -> None:
+def test_a_host_whose_clock_is_ahead_hides_no_change(
+    context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int]
+) -> None:
     model = hosts / "gpu1/lab/var/runs" / RUN / "output/model"
     write(model, "weights", time.time() + 5000)
     pull(context, [RUN, "home"], here=tmp_path)
     (tmp_path / "home/output/model").write_text("mine")
     assert list(failed(context, [RUN, "home"], tmp_path)) == ["output/model"]
-    # Neither does a host that has written it again.
+    # Neither does a host that has written it again, also if the pull of that broke.
+    (tmp_path / "home/output/model").unlink()
+    pull(context, [RUN, "home"], here=tmp_path)
     write(model, "better", time.time() + 6000)
+    cut_after["gpu1"] = 1
+    assert list(pull(context, [RUN, "home"], here=tmp_path).missed) == ["gpu1"]
+    assert (tmp_path / "home/output/model").read_text() == "weights"
+    (tmp_path / "home/output/model").write_text("mine")
     assert list(failed(context, [RUN, "home"], tmp_path)) == ["output/model"]
     assert (tmp_path / "home/output/model").read_text() == "mine"
 

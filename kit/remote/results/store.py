@@ -74,8 +74,9 @@ class Store:
         self._lock: int | None = None
         # How the names of parts begin, for each file.
         self._files: set[str] = set()
-        # The size and time of the files that are replaced.
+        # The size and time of the files that are replaced, and what kit knew of them.
         self._before: dict[str, tuple[int, int] | None] = {}
+        self._replaced: dict[str, Kept] = {}
         # Whether the record of what kit stored is to be saved.
         self._stored_new = False
         # One can only read it by setting it, which counts for the whole process: not while hosts are fetched.
@@ -141,7 +142,8 @@ class Store:
         if self._lock is None:
             return
         if self._stored_new:
-            record.save(self.folder, self._stored)
+            # What a pull that broke did not replace is as before.
+            record.save(self.folder, {**self._replaced, **self._stored})
             self._stored_new = False
         with suppress(OSError):
             if self._is_lock(self._lock):
@@ -189,8 +191,10 @@ class Store:
         """
         targets = list(targets)
         self._before |= {target: self.state(target) for target in targets}
-        gone = [target for target in targets if self._stored.pop(target, None)]
+        gone = {target: kept for target in targets if (kept := self._stored.pop(target, None))}
         if gone:
+            self._replaced |= gone
+            self._stored_new = True
             record.save(self.folder, self._stored)
 
     def _obstacle(self, target: str, *, link: bool) -> str:
