@@ -451,6 +451,13 @@ def test_a_patch_that_is_cut_is_called_so(flows: Flows, capfdbinary: pytest.Capt
     assert b"git apply cannot restore all of it" in printed.err
 
 
+def test_a_patch_that_git_could_not_make_is_called_so(flows: Flows, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    flows.answers["show"] = ShownRun(record=RECORD, head="gpu1", log="/l", work="", diff="", diff_cut=True)
+    assert main(["runs", "show", "--diff"], environ={}) == 0
+    printed = capfdbinary.readouterr()
+    assert b"git could not compare the code with its commit" in printed.err
+
+
 @pytest.mark.parametrize(
     ("words", "flag"),
     [

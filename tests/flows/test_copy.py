@@ -16,6 +16,7 @@ from kit.flows.context import Context
 from kit.model.results import Copied, PullResult
 from kit.model.values import replace
 from kit.remote.results import far as far_files
+from kit.remote.results.give import Source
 from tests.fakes.fleet import Fleet
 from tests.fakes.reporter import Remembering
 
@@ -72,6 +73,21 @@ def test_a_folder_comes_with_all_that_is_in_it(context: Context, far: Path, here
     assert list(result.hosts[0].skipped) == ["tree/out"]
     pulled(context, f"gpu1:{far}/tree/", "copy", here)
     assert (here / "copy/tree/a").exists()
+
+
+def test_names_that_the_disk_at_home_refuses_keep_nothing_else_back(
+    context: Context, far: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = Path.mkdir
+
+    def refusing(path: Path, mode: int = 0o777, *, parents: bool = False, exist_ok: bool = False) -> None:
+        if path.name == "empty":
+            raise OSError(errno.EINVAL, "Invalid argument", str(path))
+        mkdir(path, mode, parents=parents, exist_ok=exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", refusing)
+    (host,) = pulled(context, f"gpu1:{far}/tree", ".", here).hosts
+    assert (list(host.failed), host.files) == (["tree/empty"], 3)
 
 
 def test_each_of_several_hosts_has_its_folder(context: Context, far: Path, here: Path) -> None:
@@ -191,6 +207,48 @@ def test_a_folder_that_cannot_be_read_is_not_left_out(
         copy(context, "tree", f"gpu1:{tmp_path}/goal", vm=True, here=far)
     assert "nothing was copied" in str(error.value.hint)
     assert not (tmp_path / "goal").exists()
+
+
+def test_a_name_that_is_too_long_is_no_bug(context: Context, here: Path) -> None:
+    name = "x" * 300
+    with pytest.raises(InputError, match="x cannot be read: File name too long") as error:
+        copy(context, name, "gpu1:/x", vm=True, here=here)
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [("stat", errno.EACCES), ("lstat", errno.EACCES), ("lstat", errno.ENOENT), ("access", errno.EACCES)],
+)
+def test_a_file_that_cannot_be_read_is_named_before_the_copy(
+    context: Context, far: Path, monkeypatch: pytest.MonkeyPatch, call: str, why: int
+) -> None:
+    owner = os if call == "access" else Path
+    real = getattr(owner, call)
+
+    def refusing(path: Path, *more: object, **others: object) -> object:
+        if path.name != "run.sh":
+            return real(path, *more, **others)
+        if call == "access":
+            return False
+        raise OSError(why, os.strerror(why), str(path))
+
+    monkeypatch.setattr(owner, call, refusing)
+    what = "cannot be read" if why == errno.EACCES else "has just gone"
+    with pytest.raises(InputError, match=f"tree/run.sh {what}: {os.strerror(why)}") as error:
+        copy(context, "tree", "gpu1:/x", vm=True, here=far)
+    assert "nothing was copied" in str(error.value.hint)
+
+
+def test_a_file_that_goes_during_the_copy_is_named(
+    context: Context, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(far / "tree")
+    (far / "tree" / "run.sh").unlink()
+    monkeypatch.setattr("kit.flows.cluster.copy.Source", lambda _: source)
+    with pytest.raises(StepError, match=r"tree/run\.sh could not be read: No such file") as error:
+        copy(context, "tree", f"gpu1:{tmp_path}/goal", vm=True, here=far)
+    assert "run the same again" in str(error.value.hint)
 
 
 @pytest.mark.parametrize(

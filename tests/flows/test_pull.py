@@ -80,6 +80,12 @@ class Moved(FakeTransport):
         raise UnreachableError("the connection broke", host=self.host.name)
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kit keep what pulls stored in the test's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def hosts(tmp_path: Path) -> Path:
     for host, files in {
@@ -509,9 +515,9 @@ def test_in_a_folder_of_yours_only_the_same_version_stays_apart(
 
 
 def test_two_pulls_do_not_write_into_one_folder_at_once(context: Context, tmp_path: Path) -> None:
-    other = store.Store(tmp_path / "home")
+    other = store.Store(tmp_path / "home", run=RUN)
     other.take()
-    part = other.part("of the other pull")
+    part = other.part("gpu1", "of the other pull")
     part.write_text("half")
     with pytest.raises(HomeError, match=r"another kit pull writes into .*home"):
         pull(context, [RUN, "home"], here=tmp_path)
@@ -676,6 +682,31 @@ def test_a_pull_that_broke_continues_where_it_stopped(
     assert not (tmp_path / "home" / store.PARTS).exists()
 
 
+def test_a_pull_of_other_files_keeps_the_parts_of_one_that_broke(
+    context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int]
+) -> None:
+    big = hosts / "gpu2/lab/var/runs" / RUN / "work/only2"
+    big.write_bytes(os.urandom(3_000_000))
+    cut_after["gpu2"] = 2_000_000
+    pull(context, [RUN, "work", "home"], here=tmp_path)
+    (part,) = (tmp_path / "home" / store.PARTS).iterdir()
+    # Neither one of other files, nor one of another run, knows better.
+    for words in ([RUN, "log"], [RUN, "output"], [OTHER]):
+        assert not pull(context, [*words, "home"], here=tmp_path).missed
+        assert part.exists()
+    # A part of an earlier version helps nobody, nor does one of a file that is gone.
+    write(big, "small", BEGAN)
+    pull(context, [RUN, "work", "home"], here=tmp_path)
+    assert not part.parent.exists()
+    part.parent.mkdir()
+    part.write_text("of a checkpoint that is gone")
+    part = part.rename(part.with_name(part.name.replace(part.name[30:40], "0123456789")))
+    pull(context, [RUN, "work", "home"], here=tmp_path)
+    assert part.exists()
+    pull(context, [RUN, "home"], here=tmp_path)
+    assert not part.parent.exists()
+
+
 def test_a_part_that_was_damaged_at_home_is_fetched_again(
     context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int]
 ) -> None:
@@ -764,6 +795,154 @@ def test_what_no_pull_made_does_not_give_way(context: Context, tmp_path: Path, h
     assert (home / "output").is_symlink() is (blocked == "link")
     assert list(elsewhere.iterdir()) == []
     assert tree(home) == {name: text for name, text in ALL.items() if not name.startswith("output/")}
+
+
+def failed(context: Context, words: Sequence[str], here: Path) -> dict[str, str]:
+    return {path: why for host in pull(context, words, here=here).hosts for path, why in host.failed.items()}
+
+
+@pytest.mark.parametrize("words", [[RUN], [RUN, "home"]])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_file_that_you_have_changed_stays(
+    context: Context, tmp_path: Path, hosts: Path, words: list[str], known: bool
+) -> None:
+    """`known`: kit still knows what it has stored."""
+    home, output = tmp_path / (words[1] if words[1:] else f"kit-{RUN}"), hosts / "gpu1/lab/var/runs" / RUN / "output"
+    write(output / "model", "weights", BEGAN)
+    pull(context, words, here=tmp_path)
+    (home / "output/model").write_text("mine")
+    (output / "other").write_text("new")
+    if not known:
+        shutil.rmtree(tmp_path / "cache/kit/pulled")
+    why = "has changed since it came" if known else "is newer"
+    message = f"at home, {home}/output/model {why}; move it away, and run the same again"
+    assert failed(context, words, tmp_path) == {"output/model": message}
+    assert tree(home) == ALL | {"output/model": "mine", "output/other": "new"}
+    (home / "output/model").unlink()
+    assert failed(context, words, tmp_path) == {}
+    write(output / "model", "an older one of the same run", BEGAN - 1000)
+    assert failed(context, words, tmp_path) == {}
+    assert (home / "output/model").read_text() == "an older one of the same run"
+
+
+def test_a_host_whose_clock_is_ahead_hides_no_change(
+    context: Context, tmp_path: Path, hosts: Path, cut_after: dict[str, int]
+) -> None:
+    model = hosts / "gpu1/lab/var/runs" / RUN / "output/model"
+    write(model, "weights", time.time() + 5000)
+    pull(context, [RUN, "home"], here=tmp_path)
+    (tmp_path / "home/output/model").write_text("mine")
+    assert list(failed(context, [RUN, "home"], tmp_path)) == ["output/model"]
+    # Neither does a host that has written it again, also if the pull of that broke.
+    (tmp_path / "home/output/model").unlink()
+    pull(context, [RUN, "home"], here=tmp_path)
+    write(model, "better", time.time() + 6000)
+    cut_after["gpu1"] = 1
+    assert list(pull(context, [RUN, "home"], here=tmp_path).missed) == ["gpu1"]
+    assert (tmp_path / "home/output/model").read_text() == "weights"
+    (tmp_path / "home/output/model").write_text("mine")
+    assert list(failed(context, [RUN, "home"], tmp_path)) == ["output/model"]
+    assert (tmp_path / "home/output/model").read_text() == "mine"
+
+
+def test_a_file_that_changes_at_home_while_kit_fetches_it_stays(
+    context: Context, tmp_path: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull(context, [RUN, "output/model", "home"], here=tmp_path)
+    model = tmp_path / "home/output/model"
+    (hosts / "gpu1/lab/var/runs" / RUN / "output/model").write_text("better")
+    real = FakeTransport.stream
+
+    def stream(transport: FakeTransport, argv: Sequence[str], live: Live) -> int:
+        model.write_text("mine")
+        return real(transport, argv, live)
+
+    monkeypatch.setattr(FakeTransport, "stream", stream)
+    (why,) = failed(context, [RUN, "output/model", "home"], tmp_path).values()
+    assert why == f"at home, {model} has just changed; move it away, and run the same again"
+    assert model.read_text() == "mine"
+
+
+def test_a_run_replaces_no_newer_file_of_another_one(context: Context, tmp_path: Path, hosts: Path) -> None:
+    runs = hosts / "gpu1/lab/var/runs"
+    (runs / OTHER / "output").mkdir()
+    for run, began in ((RUN, BEGAN), (OTHER, BEGAN - 1000)):
+        write(runs / run / "output/model", run, began)
+    pull(context, [RUN, "output", "home"], here=tmp_path)
+    model = tmp_path / "home/output/model"
+    assert failed(context, [OTHER, "output", "home"], tmp_path) == {
+        "output/model": f"at home, {model} is newer, of run {RUN}; move it away, and run the same again"
+    }
+    assert model.read_text() == RUN
+    # The results of the next run may replace those of the last one.
+    model.unlink()
+    assert failed(context, [OTHER, "output", "home"], tmp_path) == {}
+    assert failed(context, [RUN, "output", "home"], tmp_path) == {}
+    assert model.read_text() == RUN
+
+
+def test_a_disk_without_times_gets_files_again(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: Path
+) -> None:
+    write(hosts / "gpu1/lab/var/runs" / RUN / "output/model", "weights", BEGAN)
+    monkeypatch.setattr("kit.remote.results.store.os.utime", lambda *_, **__: None)
+    for _ in range(2):
+        assert failed(context, [RUN, "home"], tmp_path) == {}
+
+
+def test_a_changed_file_gives_way_to_no_folder_or_link(context: Context, tmp_path: Path, hosts: Path) -> None:
+    output, home = hosts / "gpu1/lab/var/runs" / RUN / "output", tmp_path / f"kit-{RUN}/output"
+    (output / "deep").write_text("1")
+    pull(context, [RUN, "output"], here=tmp_path)
+    for name in ("model", "deep"):
+        (home / name).write_text("mine")
+        (output / name).unlink()
+    (output / "model").symlink_to("deep/one")
+    (output / "deep").mkdir()
+    (output / "deep/one").write_text("1")
+    assert sorted(failed(context, [RUN, "output"], tmp_path)) == ["output/deep/one", "output/model"]
+    assert [(home / name).read_text() for name in ("model", "deep")] == ["mine", "mine"]
+
+
+@pytest.mark.parametrize("call", ["lstat", "replace", "mkdir"])
+def test_a_name_that_the_disk_at_home_refuses_keeps_nothing_else_back(
+    context: Context, tmp_path: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """exFAT has no colons, and an encrypted folder takes names of up to 143 bytes."""
+    run = hosts / "gpu1/lab/var/runs" / RUN
+    (run / "output/t:me").mkdir()
+    (run / "output/t:me/a:b").write_text("1")
+    real = getattr(Path, call)
+
+    def refusing(path: Path, *more: object, **others: object) -> object:
+        for place in (path, *more):
+            if isinstance(place, Path) and place.is_relative_to(tmp_path / "home") and ":" in str(place):
+                raise OSError(errno.EINVAL, "Invalid argument", str(place))
+        return real(path, *more, **others)
+
+    monkeypatch.setattr(Path, call, refusing)
+    result = pull(context, [RUN, "home"], here=tmp_path)
+    why = "the disk at home refuses its name (Invalid argument); name a folder on another disk"
+    assert {host.host: dict(host.failed) for host in result.hosts} == {"gpu1": {"output/t:me/a:b": why}, "gpu2": {}}
+    assert not result.missed
+    shutil.rmtree(tmp_path / "home" / store.PARTS)
+    assert tree(tmp_path / "home") == ALL
+
+
+def test_a_disk_without_links_keeps_nothing_else_back(
+    context: Context, tmp_path: Path, hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hosts / "gpu1/lab/var/runs" / RUN / "output/latest").symlink_to("model")
+
+    def refusing(path: Path, target: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refusing)
+    result = pull(context, [RUN, "home"], here=tmp_path)
+    assert {host.host: (host.files, host.unchanged, list(host.failed)) for host in result.hosts} == {
+        "gpu1": (4, 0, ["output/latest"]), "gpu2": (2, 0, [])
+    }  # fmt: skip
+    assert tree(tmp_path / "home") == ALL
 
 
 def test_in_a_folder_of_yours_no_file_gives_way_to_a_folder_or_link(

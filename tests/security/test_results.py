@@ -379,7 +379,7 @@ def test_what_this_pull_stored_gives_way_to_nothing(tmp_path: Path) -> None:
     assert store.obstacle("a/b", link=False) == ""
     store.claim(["a"])
     assert "a is no folder" in store.obstacle("a/b", link=False)
-    part = store.part("x")
+    part = store.part("gpu1", "x")
     part.write_bytes(TEXT)
     with pytest.raises(StepError, match="File exists"):
         store.keep(part, "a/b", time=5, mode=0o644)
@@ -395,7 +395,7 @@ def test_files_are_stored_while_other_threads_write(tmp_path: Path, monkeypatch:
         store.prepare(0, private=False)
         monkeypatch.setattr(os, "umask", lambda _mask: pytest.fail("it changes the umask"))
         for name, mode in (("a", 0o666), ("b", 0o755), ("c", 0o066)):
-            part = store.part(name)
+            part = store.part("gpu1", name)
             part.write_bytes(TEXT)
             store.keep(part, name, time=5, mode=mode)
         modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "here").iterdir() if path.is_file()}
@@ -413,7 +413,7 @@ def test_nothing_is_written_through_a_link_that_came_home(tmp_path: Path) -> Non
     store.prepare(0, private=False)
     store.make("output")
     store.link("output/deep", str(elsewhere))
-    part = store.part("x")
+    part = store.part("gpu1", "x")
     part.write_bytes(TEXT)
     with pytest.raises(StepError, match="is a link"):
         store.keep(part, "output/deep/a", time=5, mode=0o644)

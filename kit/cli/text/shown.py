@@ -89,6 +89,8 @@ def _code(code: RunCode, value: ShownRun) -> list[tuple[str, str]]:
 def _changes(code: RunCode, value: ShownRun) -> str:
     if not code.dirty:
         return ""
+    if value.diff_cut and not value.diff:
+        return ", and perhaps changes: git could not compare the code with its commit"
     if not value.diff:
         return ", and files that git does not track"
     count = value.diff.count("\n")

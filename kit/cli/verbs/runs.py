@@ -45,7 +45,11 @@ def show(session: Session) -> int:
             from kit.events import Warned
 
             why = "the difference is longer than kit keeps, so git apply cannot restore all of it"
-            session.reporter.report(Warned(text=why, hint="take from it what you need by hand"))
+            hint = "take from it what you need by hand"
+            if not result.diff:
+                why = "git could not compare the code with its commit when the run began, so there is no difference"
+                hint = "see why: git diff in the folder of the code"
+            session.reporter.report(Warned(text=why, hint=hint))
         # Unchanged in a file or pipe, for git apply.
         session.close()
         if patch := text.diff(result):

@@ -15,13 +15,13 @@ from kit.events import HostDone, Phase
 from kit.flows.context import Context
 from kit.flows.run.bring import fetch_all, in_container
 from kit.model.host import Host
-from kit.model.results import Copied, Listing, PullResult, Wanted
+from kit.model.results import Copied, Entry, Listing, PullResult, Wanted
 from kit.model.text import size
 from kit.model.values import replace
 from kit.plan.run import pulling
 from kit.remote.results import far
 from kit.remote.results.give import Source, give
-from kit.remote.results.store import Store
+from kit.remote.results.store import RefusedError, Store
 from kit.remote.ssh import fanout
 
 
@@ -83,7 +83,8 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
     folder, name = _home(here / target, target, several=len(origin.hosts) > 1)
     store = Store(folder, parts=f".kit-cp-{os.getpid()}")
     wanted: dict[str, tuple[Wanted, ...]] = {}
-    folders: dict[str, int] = {}
+    folders: dict[str, tuple[str, Entry]] = {}
+    refused: dict[str, dict[str, str]] = {}
     apart: dict[str, pulling.Sorted] = {}
     tops: dict[str, str] = {}
     for host, listing in listings.items():
@@ -95,19 +96,26 @@ def _from_hosts(context: Context, origin: Place, target: str, *, vm: bool, here:
             Wanted(entry=entry, target=start + entry.path[len(top) :]) for entry in apart[host].entries
         )
         folders |= {
-            start + entry.path[len(top) :]: entry.mode
+            start + entry.path[len(top) :]: (host, entry)
             for entry in listing.entries
             if entry.kind == "d" and pulling.is_sound(entry.path, (top,))
         }
     try:
         store.prepare(sum(file.entry.size for files in wanted.values() for file in files), private=False)
-        for made, mode in folders.items():
-            store.make(made, mode)
+        for made, (host, entry) in folders.items():
+            try:
+                store.make(made, entry.mode)
+            except RefusedError as error:
+                refused.setdefault(host, {})[entry.path] = error.message
         pulled, failures = fetch_all(context, store, listings, wanted, missing=wanted, commands=commands)
     finally:
         store.finish()
     hosts = {
-        host: replace(one, skipped={**apart[host].skipped, **one.skipped}, failed={**apart[host].failed, **one.failed})
+        host: replace(
+            one,
+            skipped={**apart[host].skipped, **one.skipped},
+            failed={**apart[host].failed, **refused.get(host, {}), **one.failed},
+        )
         for host, one in pulled.items()
     }
     # A part of a folder may stay away, but not what you named.

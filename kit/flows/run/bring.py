@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from kit.errors import KitError
@@ -18,7 +18,8 @@ from kit.model.values import replace
 from kit.plan.run import pulling
 from kit.remote.results import far, log
 from kit.remote.results.fetch import Header, fetch
-from kit.remote.results.store import HomeError, Store
+from kit.remote.results.kept import is_time
+from kit.remote.results.store import HomeError, RefusedError, Store
 from kit.remote.ssh import fanout
 
 
@@ -33,8 +34,8 @@ def bring(
 ) -> tuple[Mapping[str, Pulled], Mapping[str, KitError]]:
     """Fetch the files of each host that are not here yet. Return what came, and the hosts that failed.
 
-    `commands` run the reader on each host, if not on the VM itself. What is in the way of a file at home keeps that
-    file back alone. Raises HomeError if this machine cannot store them.
+    `commands` run the reader on each host, if not on the VM itself. What is in the way of a file at home, or was
+    changed there, keeps that file back alone. Raises HomeError if this machine cannot store them.
     """
     if wanted:
         store.take()
@@ -44,15 +45,19 @@ def bring(
     for host, files in wanted.items():
         new = {file.target for file in missing[host]}
         for file in files:
-            link = file.entry.kind == "l"
-            why = store.obstacle(file.target, link=link) if link or file.target in new else ""
-            if why:
+            needs_place = file.entry.kind == "l" or file.target in new
+            if needs_place and (why := _in_the_way(store, file)):
                 blocked.setdefault(host, {})[file.entry.path] = why
     wanted = {host: _without(files, blocked.get(host, {})) for host, files in wanted.items()}
     missing = {host: _without(files, blocked.get(host, {})) for host, files in missing.items()}
     total = sum(_rest(store, host, file) for host, files in missing.items() for file in files)
+    for host, files in wanted.items():
+        for file in files:
+            # Parts of earlier versions may go, also if the file is here by now.
+            _part(store, host, file)
     if wanted:
         store.prepare(total, private=private)
+        store.replacing(file.target for files in missing.values() for file in files)
     if any(missing.values()):
         context.reporter.report(Phase(name="pull", hosts=tuple(missing)))
     pulled, failures = fetch_all(context, store, listings, wanted, missing=missing, commands=commands)
@@ -78,6 +83,13 @@ def kept_apart(store: Store, entries: Mapping[str, Sequence[Entry]]) -> Mapping[
     return {host: {entry.path for entry in files if is_kept(host, entry)} for host, files in entries.items()}
 
 
+def _in_the_way(store: Store, file: Wanted) -> str:
+    """Return why this file must not take its place at home; '' if it may."""
+    if file.entry.kind == "l":
+        return store.obstacle(file.target, link=True)
+    return store.obstacle(file.target, link=False) or store.changed(file.target, file.entry.time)
+
+
 def _without(files: Sequence[Wanted], blocked: Mapping[str, str]) -> tuple[Wanted, ...]:
     return tuple(file for file in files if file.entry.path not in blocked)
 
@@ -101,7 +113,7 @@ def fetch_all(
 
     def work(host: Host) -> Pulled:
         name, listing = host.name, listings[host.name]
-        links = sum(store.link(file.target, file.entry.text) for file in wanted[name] if file.entry.kind == "l")
+        links, refused = _links(store, [file for file in wanted[name] if file.entry.kind == "l"])
         files = [file for file in missing[name] if file.entry.kind == "f"]
         pulled = Pulled(host=name)
         if files:
@@ -124,8 +136,8 @@ def fetch_all(
                     ),
                 )
             context.reporter.report(HostDone(host=name, text=f"{files_text(pulled.files)}, {size(pulled.size)}"))
-        unchanged = len(wanted[name]) - len(files) - links
-        return replace(pulled, files=pulled.files + links, unchanged=unchanged)
+        unchanged = len(wanted[name]) - len(files) - links - len(refused)
+        return replace(pulled, files=pulled.files + links, unchanged=unchanged, failed={**pulled.failed, **refused})
 
     outcome = fanout.each([context.host(name) for name in wanted], work)
     for error in outcome.failures.values():
@@ -136,6 +148,18 @@ def fetch_all(
     return outcome.results, outcome.failures
 
 
+def _links(store: Store, files: Sequence[Wanted]) -> tuple[int, Mapping[str, str]]:
+    """Make these links. Return how many were missing, and why some cannot be made, by path."""
+    made = 0
+    refused: dict[str, str] = {}
+    for file in files:
+        try:
+            made += store.link(file.target, file.entry.text)
+        except RefusedError as error:
+            refused[file.entry.path] = error.message
+    return made, refused
+
+
 def _missing(store: Store, files: Sequence[Wanted]) -> tuple[Wanted, ...]:
     """Return the files that are not here, or changed since. Move those that an earlier pull stored elsewhere."""
     missing = []
@@ -143,32 +167,30 @@ def _missing(store: Store, files: Sequence[Wanted]) -> tuple[Wanted, ...]:
         if file.entry.kind != "f" or _is_here(store, file.entry, file.target):
             continue
         own = pulling.at_home(file.entry.path)
-        if own != file.target and _is_here(store, file.entry, own) and not store.obstacle(file.target, link=False):
+        if own != file.target and _is_here(store, file.entry, own) and not _in_the_way(store, file):
             # When it came, no other host had a file with this name.
-            store.move(own, file.target)
-            continue
+            with suppress(RefusedError):
+                store.move(own, file.target)
+                continue
         missing.append(file)
     return tuple(missing)
 
 
 def _rest(store: Store, host: str, file: Wanted) -> int:
     """Return the bytes of the file that an earlier pull has not brought."""
-    part = store.part(host, file.entry.path, file.entry.size, file.entry.time)
+    part = _part(store, host, file)
     return max(0, file.entry.size - (part.stat().st_size if part.is_file() else 0))
+
+
+def _part(store: Store, host: str, file: Wanted) -> Path:
+    return store.part(host, file.entry.path, file.entry.size, file.entry.time)
 
 
 def _is_here(store: Store, entry: Entry, target: str) -> bool:
     state = store.state(target)
     # The text of a log has another size than its records.
     as_text = entry.path == LOG
-    return state is not None and _is_time(state[1], entry.time) and (as_text or state[0] == entry.size)
-
-
-def _is_time(stored: int, time: int) -> bool:
-    """Return whether a disk at home stored this time (ns). It may have coarser ones: 100 ns, 10 ms, 1 s or 2 s."""
-    return stored == time or any(
-        stored % grain == 0 and abs(stored - time) < grain for grain in (100, 10**7, 10**9, 2 * 10**9)
-    )
+    return state is not None and is_time(state[1], entry.time) and (as_text or state[0] == entry.size)
 
 
 def _keep(store: Store, part: Path, file: Wanted, header: Header) -> None:

@@ -48,7 +48,7 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
     entries = chosen.entries
     # Only in the run's own folder, what an earlier pull made gives way.
     made = pulling.stays if request.folder is None else None
-    store = Store(here / (request.folder or f"kit-{run}"), made=made)
+    store = Store(here / (request.folder or f"kit-{run}"), made=made, run=run)
     with closing(store):
         if any(entries.values()):
             # What is here counts, so no other pull may write now.
@@ -71,7 +71,8 @@ def pull(context: Context, words: Sequence[str], *, here: Path, all_checkpoints:
         hosts = _with_reasons(listings, pulled, chosen)
         # The next pull continues files of which only a part came.
         if not missed and not any(host.failed for host in hosts):
-            store.finish()
+            stayed = request.patterns or chosen.without_work or not_in_hosts or shared.others
+            store.finish(all_files=not stayed)
     return PullResult(
         run=run,
         folder=str(store.folder),

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -58,6 +59,20 @@ class Head(Struct, frozen=True, kw_only=True):
     branch: str
     url: str
     index: Row | None
+
+
+class Difference(NamedTuple):
+    """A patch, and whether it lacks something. Without text, it lacks everything: git failed."""
+
+    text: bytes
+    cut: bool
+
+    @property
+    def failed(self) -> bool:
+        return self.cut and not self.text
+
+
+_FAILED = Difference(b"", cut=True)
 
 
 def has_repository(folder: Path) -> bool:
@@ -137,22 +152,27 @@ def head(folder: Path) -> Head:
     )
 
 
-def diff(folder: Path) -> tuple[bytes, bool]:
+def diff(folder: Path, commit: str) -> Difference:
     """Return how the folder differs from the commit, as a patch for `git apply`, and whether it was cut."""
-    text, cut = _diff(folder, *_WHOLE)
-    if _LEFT_OUT in text and not cut:
-        text, cut = _with_submodules(folder)
+    whole = _diff(folder, commit, *_WHOLE)
+    if _LEFT_OUT in whole.text and not whole.cut:
+        whole = _with_submodules(folder, commit)
+    if whole.failed or not whole.cut:
+        return whole
     # A large binary file must not push changes of text out.
-    return (_diff(folder)[0], True) if cut else (text, False)
+    return Difference(_diff(folder, commit).text, cut=True)
 
 
-def _with_submodules(folder: Path, commit: str = "HEAD", prefix: str = "") -> tuple[bytes, bool]:
+def _with_submodules(folder: Path, commit: str, prefix: str = "") -> Difference:
     """Return what `diff` returns, with binary files of submodules: git passes --binary on to none of them.
 
     `folder` is compared with `commit`. `prefix` is its path, with a slash at its end, if it is a submodule itself.
     """
     words = ("diff", "--raw", "-z", "--no-abbrev", "--no-renames", _EACH_SUBMODULE, commit, "--", ".")
-    rows = _git(folder, *_EVERYWHERE, *words).stdout.split(b"\0")
+    done = _git(folder, *_EVERYWHERE, *words)
+    if done.returncode:
+        return _FAILED
+    rows = done.stdout.split(b"\0")
     top = folder / _word(folder, "rev-parse", "--show-cdup")
     bases = {
         os.fsdecode(path): base
@@ -160,12 +180,16 @@ def _with_submodules(folder: Path, commit: str = "HEAD", prefix: str = "") -> tu
         if (submodule := _CHANGED.match(row)) and (base := _base(top / os.fsdecode(path), submodule[1].decode()))
     }
     others = [f":(top,exclude,literal){path}" for path in bases]
-    text, cut = _diff(folder, *_WHOLE, commit=commit, prefix=prefix, paths=(".", *others))
+    whole = _diff(folder, commit, *_WHOLE, prefix=prefix, paths=(".", *others))
+    text = whole.text
     for path, base in bases.items():
-        if not cut:
-            more, cut = _with_submodules(top / path, base, f"{prefix}{path}/")
-            text += more
-    return text[:MOST_DIFF], cut or len(text) > MOST_DIFF
+        if whole.cut:
+            break
+        whole = _with_submodules(top / path, base, f"{prefix}{path}/")
+        text += whole.text
+    if whole.failed:
+        return _FAILED
+    return Difference(text[:MOST_DIFF], cut=whole.cut or len(text) > MOST_DIFF)
 
 
 def _base(submodule: Path, commit: str) -> str:
@@ -180,9 +204,7 @@ def _base(submodule: Path, commit: str) -> str:
     return _word(submodule, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
 
 
-def _diff(
-    folder: Path, *more: str, commit: str = "HEAD", prefix: str = "", paths: Sequence[str] = (".",)
-) -> tuple[bytes, bool]:
+def _diff(folder: Path, commit: str, *more: str, prefix: str = "", paths: Sequence[str] = (".",)) -> Difference:
     # Your settings may make of it what no other program reads.
     plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--unified=3"]
     plain += [f"--src-prefix=a/{prefix}", f"--dst-prefix=b/{prefix}"]
@@ -198,9 +220,13 @@ def _diff(
     ):
         assert process.stdout  # noqa: S101  (it is a pipe)
         text = process.stdout.read(MOST_DIFF + 1)
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-    return text[:MOST_DIFF], len(text) > MOST_DIFF
+        if len(text) > MOST_DIFF:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        # Without the filter that .gitattributes requires for a file, git prints what comes before it.
+        elif process.wait():
+            return _FAILED
+    return Difference(text[:MOST_DIFF], cut=len(text) > MOST_DIFF)
 
 
 @contextlib.contextmanager

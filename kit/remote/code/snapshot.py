@@ -11,7 +11,7 @@ import pwd
 import stat
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +49,17 @@ def take(folder: Path, *, plain: bool = False) -> Snapshot:
     `plain`: take all files, also if the folder is below a git work tree.
     """
     top = checked(folder)
+    for _ in range(_TRIES):
+        snapshot, same = _taken(top, plain=plain)
+        if same:
+            break
+        time.sleep(_PAUSE_S)
+    # Otherwise something writes all the time, such as a log that git tracks.
+    return snapshot
+
+
+def _taken(top: Path, *, plain: bool) -> tuple[Snapshot, bool]:
+    """Return the snapshot of a folder, and whether git's difference is of the same files."""
     with _no_collections():
         from_git = not plain and git.has_repository(top)
         head = Beside(lambda: git.head(top)) if from_git else None
@@ -57,17 +68,21 @@ def take(folder: Path, *, plain: bool = False) -> Snapshot:
         # While git lists the files, look at those that it listed the last time.
         early = _numbers(top, kept.paths.split(b"\0")[:-1]) if from_git and kept else None
         files = coming.result()
-        text, size = _content(top, files, kept, early)
+        text, size, is_same = _content(top, files, kept, early)
     digest = manifest.digest(text)
     manifests.remember(digest, text)
-    return Snapshot(
+    about, same = None, True
+    if head and files.git:
+        about, same = facts(top, head.result(), files, digest, is_same)
+    snapshot = Snapshot(
         folder=top,
         manifest=text,
         digest=digest,
         files=text.count(b"\nf\t"),
         size=size,
-        git=facts(top, head.result(), files, digest) if head and files.git else None,
+        git=about,
     )
+    return snapshot, same
 
 
 @contextlib.contextmanager
@@ -110,8 +125,13 @@ def _homes() -> set[Path]:
     return homes
 
 
-def _content(top: Path, files: Listing, kept: Kept | None, early: array[int] | None) -> tuple[bytes, int]:
-    """Return the manifest of the files, and their size in bytes. `early` has the numbers of the paths in `kept`."""
+def _content(
+    top: Path, files: Listing, kept: Kept | None, early: array[int] | None
+) -> tuple[bytes, int, Callable[[], bool]]:
+    """Return the manifest of the files, their size in bytes, and what looks whether they are still the same.
+
+    `early` has the numbers of the paths in `kept`.
+    """
     settled = time.time_ns() - _SETTLED_NS
     paths = sorted({*files.paths, *files.empty})
     at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -122,11 +142,32 @@ def _content(top: Path, files: Listing, kept: Kept | None, early: array[int] | N
             if now and same:
                 if same is not kept:
                     hashes.save(top, same)
-                return manifest.HEADER + same.lines, _size(now)
-        entries = _entries(top, at, files, kept, settled)
+                return manifest.HEADER + same.lines, _size(now), lambda: _numbers(top, paths) == now
+        entries, seen = _entries(top, at, files, kept, settled)
     finally:
         os.close(at)
-    return manifest.join([line for _, line in entries.values()]), sum([numbers[3] for numbers, _ in entries.values()])
+    text = manifest.join([line for _, line in entries.values()])
+    return text, sum([numbers[3] for numbers, _ in entries.values()]), lambda: _is_same(top, paths, seen)
+
+
+def _is_same(top: Path, paths: list[bytes], seen: Mapping[bytes, Row]) -> bool:
+    """Return whether these files and links, and no others at these paths, still have the numbers that kit has seen."""
+    links = {path for path, numbers in seen.items() if stat.S_ISLNK(numbers[4])}
+    at = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path in paths:
+            try:
+                numbers = row(os.stat(path, dir_fd=at, follow_symlinks=False))
+            except OSError:
+                numbers = hashes.UNKNOWN
+            if path in seen:
+                if numbers != seen[path]:
+                    return False
+            elif stat.S_IFMT(numbers[4]) in (stat.S_IFREG, stat.S_IFLNK) and not _is_below(path, links):
+                return False
+    finally:
+        os.close(at)
+    return True
 
 
 def _numbers(top: Path, paths: list[bytes]) -> array[int] | None:
@@ -177,8 +218,10 @@ def _trusted(numbers: Row, settled: int) -> Row:
     return numbers if max(numbers[1], numbers[2]) < settled else hashes.UNKNOWN
 
 
-def _entries(top: Path, at: int, files: Listing, before: Kept | None, settled: int) -> dict[bytes, _Known]:
-    """Return the numbers and the line of each entry, sorted by path."""
+def _entries(
+    top: Path, at: int, files: Listing, before: Kept | None, settled: int
+) -> tuple[dict[bytes, _Known], Mapping[bytes, Row]]:
+    """Return the numbers and the line of each entry, sorted by path, and the numbers of files and links."""
     rows = _rows(top, at, files)
     _check_size(top, rows)
     links = _links(top, at, rows)
@@ -199,7 +242,12 @@ def _entries(top: Path, at: int, files: Listing, before: Kept | None, settled: i
         kept = Kept.of(trusted)
         if kept != before:
             hashes.save(top, kept)
-    return entries
+    seen = {
+        path: rows[path] if entry[0] == hashes.UNKNOWN else entry[0]
+        for path, entry in entries.items()
+        if not stat.S_ISDIR(rows[path][4])
+    }
+    return entries, seen
 
 
 def _rows(top: Path, at: int, files: Listing) -> dict[bytes, Row]:
@@ -230,11 +278,12 @@ def _without_hidden(rows: dict[bytes, Row]) -> dict[bytes, Row]:
     """Return the rows without those below a link: git still has them in its index, from when it was a folder."""
     links = {path for path, numbers in rows.items() if stat.S_ISLNK(numbers[4])}
 
-    def hidden(path: bytes) -> bool:
-        parts = path.split(b"/")
-        return any(b"/".join(parts[:count]) in links for count in range(1, len(parts)))
+    return {path: numbers for path, numbers in rows.items() if not _is_below(path, links)}
 
-    return {path: numbers for path, numbers in rows.items() if not hidden(path)}
+
+def _is_below(path: bytes, links: Collection[bytes]) -> bool:
+    parts = path.split(b"/")
+    return any(b"/".join(parts[:count]) in links for count in range(1, len(parts)))
 
 
 def _check_size(top: Path, rows: dict[bytes, Row]) -> None:

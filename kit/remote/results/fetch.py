@@ -18,7 +18,7 @@ from kit.model.answer import MOST, OddAnswer, answer_of, decode
 from kit.model.results import Pulled, Wanted
 from kit.remote.results import far
 from kit.remote.results.far import TIMES
-from kit.remote.results.store import Store
+from kit.remote.results.store import RefusedError, Store
 from kit.remote.ssh.transport import Completed, Live, LiveTransport
 
 _HEAD = struct.Struct(">cI")
@@ -192,9 +192,13 @@ class Fetch:
         if trailer.sha256 != file.digest.hexdigest():
             file.part.unlink()
             raise StepError(f"{path} did not arrive whole", hint="run the same again", host=self._host)
+        try:
+            self._keep(file.part, file.wanted, file.header)
+        except RefusedError as error:
+            self.failed[path] = error.message
+            return
         if trailer.changed:
             self.changed.append(path)
-        self._keep(file.part, file.wanted, file.header)
         self.fetched += 1
 
     def _count(self, size: int) -> None:

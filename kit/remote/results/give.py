@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import stat
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +23,9 @@ from kit.remote.ssh.transport import Completed, Live, LiveTransport
 _HEAD = struct.Struct(">cI")
 _CHUNK = 1 << 18
 _MOST_ANSWER = 1 << 16
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+
+Answer = TypeVar("Answer")
 
 
 class _Written(Struct, frozen=True, kw_only=True):
@@ -35,14 +39,18 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not path.exists():
+        # A name that is too long, or a folder above that is closed, is an error, too.
+        if not _checked(path, path.exists):
             raise InputError(f"there is no {path} on this machine", hint="a place on a host is HOST:PATH")
         # A link gives the copy its own name, as with cp.
         self.name = path.name if path.name not in ("", "..") else path.resolve().name
         self.kind = "d" if path.is_dir() else "f"
         self._entries = list(self._entries_below())
         self.files = sum(kind == "f" for _, kind, _ in self._entries)
-        self.size = sum(path.stat().st_size for path, kind, _ in self._entries if kind == "f")
+        self.size = sum(_checked(path, path.stat).st_size for path, kind, _ in self._entries if kind == "f")
+        for file, kind, _ in self._entries:
+            if kind == "f" and not os.access(file, os.R_OK):
+                raise _refused(file, os.strerror(errno.EACCES))
 
     def _entries_below(self) -> Iterator[tuple[Path, str, str]]:
         """Yield each entry as (where it is, kind, path below the source). A folder comes before what is in it."""
@@ -56,7 +64,7 @@ class Source:
                 yield path, self._kind(path), str(path.relative_to(self.path))
 
     def _kind(self, path: Path, *, follow: bool = False) -> str:
-        mode = (path.stat() if follow else path.lstat()).st_mode
+        mode = _checked(path, path.stat if follow else path.lstat).st_mode
         for kind, is_kind in (("l", stat.S_ISLNK), ("d", stat.S_ISDIR), ("f", stat.S_ISREG)):
             if is_kind(mode):
                 return kind
@@ -77,10 +85,23 @@ class Source:
 
 
 def _unreadable(error: OSError) -> None:
-    raise InputError(
-        f"{error.filename} cannot be read: {error.strerror}",
-        hint="make it readable for you, or copy what is beside it; nothing was copied",
-    )
+    raise _refused(error.filename, error.strerror)
+
+
+def _refused(path: object, why: str | None) -> InputError:
+    hint = "make it readable for you, or copy what is beside it; nothing was copied"
+    return InputError(f"{path} cannot be read: {why}", hint=hint)
+
+
+def _checked(path: Path, question: Callable[[], Answer]) -> Answer:
+    """Return what this machine says of a path. Raises InputError if it is not there, or not for you."""
+    try:
+        return question()
+    except OSError as error:
+        if error.errno in _GONE:
+            hint = "wait until nothing changes it, and run the same again; nothing was copied"
+            raise InputError(f"{path} has just gone: {error.strerror}", hint=hint) from error
+        raise _refused(path, error.strerror) from error
 
 
 def _content(path: Path) -> Iterator[bytes]:
@@ -131,7 +152,10 @@ def give(transport: LiveTransport, source: Source, path: str, command: far.Comma
 
     code = transport.stream(argv, Live(out=keep(out), err=keep(errors), stdin=lambda: reader))
     if reader.error is not None:
-        raise HomeError(f"{source.path} could not be read: {reader.error.strerror}")
+        raise HomeError(
+            f"{reader.error.filename or source.path} could not be read: {reader.error.strerror}",
+            hint="make it readable, wait until nothing changes it, and run the same again; only a part was copied",
+        )
     done = Completed(code=code, stdout=bytes(out), stderr=bytes(errors))
     if code != 0 or not out:
         raise far.failed(done, transport, f"{path} could not be written")

@@ -86,6 +86,8 @@ def test_what_git_says() -> None:
 
     assert commit(replace(CODE, dirty=False), diff="") == "cdcdcdcdcdcd on main"
     assert commit(CODE, diff="") == "cdcdcdcdcdcd on main, and files that git does not track"
+    unknown = commit(CODE, diff="", diff_cut=True)
+    assert unknown.endswith(", and perhaps changes: git could not compare the code with its commit")
     assert "see the more than 2 lines" in commit(CODE, diff_cut=True)
     assert commit(replace(CODE, commit="", dirty=True), diff="").startswith("none yet on main")
     assert commit(replace(CODE, branch="", dirty=False)) == "cdcdcdcdcdcd"

@@ -702,9 +702,9 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     folders: list[Path] = []
     real = history.diff
 
-    def recorded(folder: Path) -> tuple[bytes, bool]:
+    def recorded(folder: Path, commit: str) -> history.Difference:
         folders.append(folder)
-        return real(folder)
+        return real(folder, commit)
 
     monkeypatch.setattr(history, "diff", recorded)
     return folders
@@ -726,9 +726,101 @@ def test_git_compares_an_unchanged_folder_once(top: Path, compared: list[Path], 
         change()
         taken = take(top)
         assert taken.git
-        assert taken.git.diff == history.diff(top)[0]
+        assert taken.git.diff == history.diff(top, "HEAD").text
         assert compared == [top, top]
     assert not take(top).git.dirty  # type: ignore[union-attr]
+
+
+def test_a_difference_that_git_cannot_make_is_unknown_and_not_kept(top: Path) -> None:
+    """A clean filter that .gitattributes requires is gone, as that of git-lfs on another machine."""
+    repository(top, {"train.py": "one\n", "data.bin": "one\n", ".gitattributes": "*.bin filter=lost\n"})
+    write(top, {"data.bin": "two\n", "train.py": "two\n"})
+    git(top, "config", "filter.lost.required", "true")
+    git(top, "config", "filter.lost.clean", "/no/such/program")
+    known = take(top).git
+    assert known
+    assert (known.dirty, known.diff, known.cut) == (True, b"", True)
+    git(top, "config", "filter.lost.clean", "cat")
+    known = take(top).git
+    assert known
+    assert (known.diff.count(b"+two"), known.cut) == (2, False)
+
+
+def test_the_difference_is_that_from_the_commit_in_the_record(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """You commit while kit reads the files."""
+    repository(top, {"train.py": "one\n"})
+    write(top, {"train.py": "two\n"})
+    real = history.diff
+
+    def diff(folder: Path, commit: str) -> history.Difference:
+        git(top, "commit", "-qam", "two")
+        return real(folder, commit)
+
+    monkeypatch.setattr(history, "diff", diff)
+    known = take(top).git
+    assert known
+    assert known.commit == git(top, "rev-parse", "HEAD~").strip()
+    assert b"+two\n" in known.diff
+
+
+@pytest.mark.parametrize("change", ["edit", "edit later", "remove", "restore", "link"])
+def test_the_difference_is_that_of_the_files_in_the_snapshot(
+    top: Path, monkeypatch: pytest.MonkeyPatch, later: None, change: str
+) -> None:
+    """You save a file while git compares."""
+    repository(top, {"train.py": "one\n", "net.py": "one\n"})
+    (top / "link").symlink_to("train.py")
+    git(top, "add", "-A")
+    git(top, "commit", "-qm", "link")
+    write(top, {"net.py": "two\n"})
+    if change == "restore":
+        (top / "train.py").unlink()
+    if change == "edit later":
+        # The short way, for a folder that kit knows.
+        take(top)
+        git(top, "commit", "-qm", "again", "--allow-empty")
+    real, changes = history.diff, 0
+
+    def diff(folder: Path, commit: str) -> history.Difference:
+        nonlocal changes
+        changes += 1
+        if changes == 1:
+            if change == "remove":
+                (top / "train.py").unlink()
+            elif change == "link":
+                (top / "link").unlink()
+                (top / "link").symlink_to("net.py")
+            else:
+                write(top, {"train.py": "three\n"})
+        return real(folder, commit)
+
+    monkeypatch.setattr(history, "diff", diff)
+    taken = take(top)
+    assert changes == 2
+    assert taken.git
+    assert taken == take(top)
+    git(top, "reset", "-q", "--hard", "HEAD")
+    subprocess.run(["git", "apply"], cwd=top, input=taken.git.diff, check=True)
+    assert take(top).manifest == taken.manifest
+
+
+def test_a_difference_made_while_files_change_is_not_kept(
+    top: Path, monkeypatch: pytest.MonkeyPatch, compared: list[Path]
+) -> None:
+    repository(top, {"train.py": "one\n"})
+    real, numbers = history.diff, iter(range(100))
+
+    def diff(folder: Path, commit: str) -> history.Difference:
+        write(top, {"train.py": f"{next(numbers)}\n"})
+        return real(folder, commit)
+
+    monkeypatch.setattr(history, "diff", diff)
+    monkeypatch.setattr(snapshot, "_PAUSE_S", 0)
+    assert take(top).git.dirty  # type: ignore[union-attr]
+    assert len(compared) == 3
+    monkeypatch.setattr(history, "diff", real)
+    write(top, {"train.py": "1\n"})
+    assert b"+1\n" in take(top).git.diff  # type: ignore[union-attr]
 
 
 def test_a_change_that_kitignore_leaves_out_is_noticed(top: Path) -> None:
