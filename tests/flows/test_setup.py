@@ -278,6 +278,28 @@ def test_containers_that_a_restart_would_end_prevent_it(reporter: Remembering, v
     assert vm.log == []
 
 
+@pytest.mark.parametrize("answers", ["version", ""], ids=["hangs at ps", "hangs"])
+def test_an_engine_that_hangs_does_not_hide_its_containers(reporter: Remembering, vm: SetupHost, answers: str) -> None:
+    vm.with_engine()
+    client = vm.read("/bin/all/docker").replace(
+        "case $1 in", f"case $1 in '{answers}' | --*) ;; *) exit 124 ;; esac\ncase $1 in"
+    )
+    vm.write("/bin/all/docker", client)
+    assert not up(reporter, vm).changed if answers else observe(SetupTransport(vm), ()).running == 0
+    for number, name in {7: "containerd", 8: "containerd-shim", 9: "containerd-shim", 10: "bash"}.items():
+        vm.write(f"/proc/{number}/comm", f"{name}\n")
+    facts = observe(SetupTransport(vm), ())
+    assert (bool(facts.engine), facts.running) == (bool(answers), 2)
+    with pytest.raises(NotReadyError, match="2 containers run, and kit setup would restart the engine") as error:
+        up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert ("pgrep -a containerd-shim" in (error.value.hint or "")) is not bool(answers)
+    vm.write("/fake/stale-unit", "yes")
+    for argv in (program("reboot", "b007-1"), program("unit", "clocks", "kit-gpu-clocks.service")):
+        done = vm.run(argv, b"", 10)
+        assert (done.code, "containers run" in done.error_text) == (1, True)
+    assert vm.log == []
+
+
 def test_a_killed_installation_goes_on(reporter: Remembering, vm: SetupHost) -> None:
     vm.write("/fake/packages", "base-files 13 installed\ndocker.io 26.1.5 half-configured\n")
     up(reporter, vm)

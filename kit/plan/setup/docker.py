@@ -114,10 +114,13 @@ def containers_run(facts: SetupFacts, reason: str, *, other: str = "", then: str
     """
     name = facts.host.name
     runs, them = ("runs", "it") if facts.running == 1 else ("run", "them")
+    hint = f"stop {them} (kit down, or kit ssh {name} -- sudo docker ps){other}"
+    if not facts.engine:
+        # It can neither list containers nor stop them, nor say whether it has live-restore.
+        look = f"kit ssh {name} -- pgrep -a containerd-shim"
+        hint = f"the engine does not answer, so look at {them}: {look}; stop {them}, or restart the engine yourself"
     return NotReadyError(
-        f"{plural(facts.running, 'container')} {runs}, and {reason} {them}",
-        hint=f"stop {them} (kit down, or kit ssh {name} -- sudo docker ps){other}; then: {then}",
-        host=name,
+        f"{plural(facts.running, 'container')} {runs}, and {reason} {them}", hint=f"{hint}; then: {then}", host=name
     )
 
 

@@ -78,6 +78,15 @@ has_systemd() { [ -d "$root/run/systemd/system" ]; }
 
 engine_answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
+# shims: counts the processes of containerd that each hold a container, whatever the engine says. The kernel cuts their
+# name to 15 characters. Those of a rootless engine count, too.
+shims() { cat "$root"/proc/[0-9]*/comm 2>/dev/null | grep -cx containerd-shim; }
+
+# running: prints how many containers run. An engine that fails or hangs has answered nothing, and its containers live on.
+running() {
+  if ids=$(timeout 20 docker ps --quiet 2>/dev/null); then printf %s "$ids" | grep -c .; else shims; fi
+}
+
 # await_engine SECONDS
 await_engine() {
   end=$(($(uptime_s) + $1))

@@ -90,7 +90,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         compose=_version((docker.get("compose") or "").removeprefix("v")),
         engine_fault=_text(docker.get("fault")),
         pending="pending" in docker,
-        running=number(docker.get("running") or "0"),
+        running=number(docker.get("running", "0")),
         live_restore=docker.get("live_restore") == "true",
         stale_engine="stale" in docker,
         files=dict(_file(line) for line in parts.get("files", ())),
