@@ -19,11 +19,12 @@ from kit.flows.setup.setup import SetupRequest, preview, setup
 from kit.model.plan import Step
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.result import SetupResult
-from kit.model.setup.steps import StartEngine
+from kit.model.setup.steps import ConfigureEngine, StartEngine
 from kit.remote.cluster.execute import ON_HOST
+from kit.remote.cluster.execution import Execution
 from kit.remote.setup.observe import observe
 from kit.remote.setup.programs import program
-from kit.remote.ssh.transport import Completed
+from kit.remote.ssh.transport import Completed, Transport
 from tests.fakes.reporter import Remembering
 from tests.fakes.setup_host import SetupHost, SetupTransport, context_of
 from tests.processes import files_of_processes
@@ -178,6 +179,49 @@ def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remem
     assert vm.path("/etc/docker/daemon.json").stat().st_mode & 0o777 == 0o640
     assert vm.log.count("systemctl restart docker") == 2
     assert not up(reporter, vm, undo=True).changed
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["file", "link"])
+@pytest.mark.parametrize("before", ['{"debug": false}', None], ids=["changed", "new"])
+def test_settings_that_somebody_writes_meanwhile_stay(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch, before: str | None, link: bool
+) -> None:
+    """The administrator writes daemon.json while apt works."""
+    vm.with_engine()
+    path, theirs = "/etc/docker/daemon.json", '{"data-root": "/data"}'
+    if before is not None:
+        vm.write(path, before)
+    write = ON_HOST[ConfigureEngine]
+
+    def late(execution: Execution, transport: Transport, step: ConfigureEngine) -> None:
+        vm.path(path).unlink(missing_ok=True)
+        vm.write("/etc/docker/theirs.json" if link else path, theirs)
+        if link:
+            vm.path(path).symlink_to("theirs.json")
+        write(execution, transport, step)
+
+    with monkeypatch.context() as patch:
+        steps: dict[type[Step], Any] = {**ON_HOST, ConfigureEngine: late}
+        patch.setattr("kit.remote.cluster.execute.ON_HOST", steps)
+        with pytest.raises(StepError, match="somebody changed it while kit setup was at work") as error:
+            up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert (error.value.hint or "").endswith(": kit setup")
+    assert vm.read(path) == theirs
+    assert vm.log == []
+    if not link:
+        assert up(reporter, vm, setup={"proxy": "http://proxy:3128"}).changed
+        assert json.loads(vm.read(path))["data-root"] == "/data"
+
+
+@pytest.mark.parametrize("login", ["", "ann:secret@"])
+def test_proxy_and_runtime_come_into_one_file(reporter: Remembering, vm: SetupHost, login: str) -> None:
+    vm.with_engine()
+    vm.with_gpu()
+    vm.write("/etc/docker/daemon.json", '{"debug": false}')
+    vm.write("/fake/fingerprint", "C95B321B61E88C1809C4F759DDCAE044F796ECB0")
+    _key_server(vm)
+    up(reporter, vm, "docker", "toolkit", setup={"proxy": f"http://{login}proxy:3128"})
+    assert list(json.loads(vm.read("/etc/docker/daemon.json"))) == ["debug", "proxies", "runtimes"]
 
 
 def test_an_engine_that_does_not_come_back_gets_its_former_settings(

@@ -78,6 +78,11 @@ def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
     return part
 
 
+def settings_written(facts: SetupFacts, spec: SetupSpec) -> bytes | Secret | None:
+    """Return the daemon.json that the steps of this area write, or None if they write none."""
+    return next((step.content for step in plan(facts, spec).steps if isinstance(step, ConfigureEngine)), None)
+
+
 def _unread(facts: SetupFacts) -> list[Step]:
     """Return the step that lets the engine read settings which a killed kit wrote; [] without them."""
     if not facts.engine or "engine" not in facts.unfinished:
@@ -207,4 +212,8 @@ def _proxy(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     if not keys:
         return []
     content = daemon.text_of(facts, daemon.merged(settings, wanted))
-    return [ConfigureEngine(area="docker", content=content, keys=("proxies",), restart=True, why=why)]
+    return [
+        ConfigureEngine(
+            area="docker", content=content, keys=("proxies",), restart=True, why=why, seen=daemon.seen(facts)
+        )
+    ]

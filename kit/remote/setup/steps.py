@@ -45,6 +45,8 @@ REBOOT_S = 900.0
 _POLL_S = 3.0
 # Enough for several full packets of 9000 bytes in each direction.
 _PROBE = b"kit" * 40000
+# The exit code of engine.sh for a file that changed since kit looked at it.
+_CHANGED = 3
 _DISK = "is its disk full? df -h"
 
 
@@ -122,11 +124,12 @@ def configure_engine(_execution: Execution, transport: Transport, step: Configur
     mode = "600" if isinstance(step.content, Secret) else "644"
     restart = "restart" if step.restart else "keep"
     argv = program("engine", step.area, DAEMON_JSON, str(len(content)), restart, mode)
-    done = transport.run(argv, stdin=content, timeout_s=ENGINE_TIMEOUT_S)
+    done = transport.run(argv, stdin=step.seen.reveal() + b"\n" + content, timeout_s=ENGINE_TIMEOUT_S)
     name = transport.host.name
-    require(
-        done, name, f"{DAEMON_JSON} was not changed", f"see the engine's log: kit ssh {name} -- journalctl -u docker"
-    )
+    hint = f"see the engine's log: kit ssh {name} -- journalctl -u docker"
+    if done.code == _CHANGED:
+        hint = "kit left it unchanged; merge it with the new content: kit setup"
+    require(done, name, f"{DAEMON_JSON} was not written", hint)
 
 
 def start_engine(_execution: Execution, transport: Transport, step: StartEngine) -> None:

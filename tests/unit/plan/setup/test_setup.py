@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -274,6 +275,12 @@ def test_an_old_engine_reads_its_proxy_from_a_unit() -> None:
     new = draft(facts(engine="26.1.5", compose="2.26.1"), areas=("docker",), setup=proxy).plan
     assert any(isinstance(step, ConfigureEngine) for _, step in new.steps())
     assert "secret@" not in text + text_of(new, verbose=True)
+    # It does not know the setting in daemon.json.
+    gpus = facts(engine="20.10.24+dfsg1", compose="2.26.1", gpus_on_bus=1, toolkit=True)
+    steps = [step for _, step in draft(gpus, areas=("docker", "toolkit"), setup=proxy).plan.steps()]
+    (runtime,) = [step.content for step in steps if isinstance(step, ConfigureEngine)]
+    assert isinstance(runtime, bytes)
+    assert list(json.loads(runtime)) == ["runtimes"]
 
 
 def test_systemd_does_not_replace_a_percent_sign_in_a_proxy() -> None:
