@@ -626,6 +626,40 @@ def test_an_mtu_that_nobody_confirmed_does_not_become_permanent(
     _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
 
 
+@pytest.mark.parametrize("least", [9001, 1500], ids=["at once", "by the timer"])
+def test_a_later_mtu_that_the_card_refuses_leaves_the_way_back_of_an_earlier_one(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    vm.write("/fake/sleep", "30")
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
+        with pytest.raises(StepError, match="is not confirmed"):
+            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    vm.write("/fake/sleep", "2")
+    refuses = f'case "$*" in "link set "*) [ "$6" -lt {least} ] || [ -e $root/fake/accepts ] || exit 2 ;; esac'
+    vm.write("/bin/ip", vm.read("/bin/ip").replace("case", f"{refuses}\ncase", 1))
+    with pytest.raises(StepError, match="refuses an MTU of 9100 on eth0"):
+        up(reporter, vm, "mtu", setup={"mtu": 9100})
+    assert (vm.read("/sys/class/net/eth0/mtu") == "1500\n") is (least == 9001)
+    vm.write("/fake/accepts", "")
+    _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
+    _until(lambda: not list(vm.path("/opt/kit/.setup/mtu/eth0").iterdir()))
+
+
+def test_an_mtu_for_which_no_file_fits_keeps_the_way_back_of_an_earlier_one(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm.write("/fake/sleep", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
+        with pytest.raises(StepError, match="is not confirmed"):
+            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    # A folder in place of the file cannot be written, as on a full disk.
+    vm.path("/opt/kit/.setup/mtu/eth0/second").mkdir()
+    assert vm.run(program("mtu", "mtu", "eth0", "4000", "1", "second"), b"", 10).code == 1
+    _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
+
+
 def test_an_earlier_timer_does_not_undo_a_later_mtu(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
