@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -16,17 +17,21 @@ from kit.cli.text import plan as plantext
 from kit.errors import AnswerError, KitError, NotReadyError, StepError
 from kit.events import HostStep
 from kit.flows.setup.setup import SetupRequest, preview, setup
+from kit.model.host import Login
 from kit.model.plan import Step
 from kit.model.setup.areas import AREAS, Area
+from kit.model.setup.paths import LOCK
 from kit.model.setup.result import SetupResult
 from kit.model.setup.steps import ConfigureEngine, StartEngine
+from kit.model.values import replace
 from kit.remote.cluster.execute import ON_HOST
 from kit.remote.cluster.execution import Execution
+from kit.remote.cluster.lock import Lock
 from kit.remote.setup.observe import observe
 from kit.remote.setup.programs import program
 from kit.remote.ssh.transport import Completed, Transport
 from tests.fakes.reporter import Remembering
-from tests.fakes.setup_host import SetupHost, SetupTransport, context_of
+from tests.fakes.setup_host import HeldLock, SetupHost, SetupTransport, context_of
 from tests.processes import files_of_processes
 
 DOCKER: tuple[Area, ...] = ("docker",)
@@ -338,7 +343,7 @@ def test_an_engine_that_hangs_does_not_hide_its_containers(reporter: Remembering
         up(reporter, vm, setup={"proxy": "http://proxy:3128"})
     assert ("pgrep -a containerd-shim" in (error.value.hint or "")) is not bool(answers)
     vm.write("/fake/stale-unit", "yes")
-    for argv in (program("reboot", "b007-1"), program("unit", "clocks", "kit-gpu-clocks.service")):
+    for argv in (_reboot(), program("unit", "clocks", "kit-gpu-clocks.service")):
         done = vm.run(argv, b"", 10)
         assert (done.code, "containers run" in done.error_text) == (1, True)
     assert vm.log == []
@@ -1030,12 +1035,78 @@ def test_a_host_with_containers_is_not_rebooted(
     assert e.value.host == "gpu2"
     assert "then: kit setup --allow-reboot" in (e.value.hint or "")
     # Somebody starts one after kit has looked.
-    assert vms[1].run(program("reboot", "b007-2"), b"", 10).code == 0
-    assert vms[1].run(program("reboot", "b007-1"), b"", 10).code == 1
+    assert vms[1].run(_reboot("b007-2"), b"", 10).code == 0
+    assert vms[1].run(_reboot(), b"", 10).code == 1
     assert [vm.log.count("systemctl reboot") for vm in vms] == [0, 0]
     vms[1].write("/fake/containers", "")
     setup(context_of(reporter, *vms), request)
     assert [vm.log.count("systemctl reboot") for vm in vms] == [1, 1]
+
+
+def test_a_host_on_which_somebody_is_at_work_is_not_rebooted(vm: SetupHost) -> None:
+    """A lock that nobody holds any more is left by a kit that was killed."""
+    vm.write(LOCK, "pid 7\nsince 1\nwho ann@laptop\nwhat kit setup\n")
+    with vm.path(LOCK).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = vm.run(_reboot(), b"", 10)
+        assert (done.code, done.error_text) == (1, "ann@laptop holds this host's lock of kit setup")
+    vm.write("/var/lib/dpkg/lock", "")
+    vm.write("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 00:2c:{vm.path('/var/lib/dpkg/lock').stat().st_ino} 0 EOF\n")
+    vm.write("/proc/77/comm", "unattended-upgr\n")
+    done = vm.run(_reboot(), b"", 10)
+    assert (done.code, "process 77 (unattended-upgr) holds apt's lock" in done.error_text) == (1, True)
+    assert vm.log == []
+    vm.path("/proc/locks").unlink()
+    assert vm.run(_reboot(), b"", 10).code == 0
+    _until(lambda: vm.log == ["systemctl reboot"])
+
+
+def test_a_reboot_waits_for_apts_lists(reporter: Remembering, vm: SetupHost) -> None:
+    vm.write("/var/lib/apt/lists/lock", "")
+    inode = vm.path("/var/lib/apt/lists/lock").stat().st_ino
+    vm.write("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 00:2c:{inode} 0 EOF\n")
+    vm.write("/bin/sleep", f"#!/bin/sh\nrm -f {vm.root}/proc/locks\n")
+    assert vm.run(program("reboot", "b007-1", LOCK, "100"), b"", 10).code == 0
+    _until(lambda: vm.log == ["systemctl reboot"])
+
+
+def test_a_host_that_changes_meanwhile_is_changed_only_with_its_lock(reporter: Remembering, tmp_path: Path) -> None:
+    vms = [SetupHost(tmp_path / f"gpu{number}", number) for number in (1, 2)]
+    vms[1].with_engine()
+    context = context_of(reporter, *vms)
+    taken: list[str] = []
+
+    def take(login: Login, file: str, what: str) -> Lock:
+        assert vms[1].log == [], "it was changed without its lock"
+        if not taken:
+            vms[1].path("/fake/engine").unlink()
+        taken.append(login.host)
+        return context.take(login, file, what)
+
+    assert setup(replace(context, take=take), SetupRequest(areas=DOCKER)).changed
+    assert taken == ["gpu1", "gpu2"]
+    assert vms[1].path("/fake/engine").exists()
+
+
+def test_no_host_reboots_under_its_lock(reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else finishes all steps but the reboot before kit has the lock."""
+    monkeypatch.setattr("kit.remote.setup.steps._POLL_S", 0.01)
+    vm.with_gpu()
+    vm.write("/fake/old-module", "")
+    context = context_of(reporter, vm)
+    reboots: list[int] = []
+
+    class Counting(HeldLock):
+        def release(self) -> None:
+            reboots.append(vm.log.count("systemctl reboot"))
+
+    def take(_login: Login, _file: str, _what: str) -> Lock:
+        up(reporter, vm, "driver")
+        return Counting()
+
+    setup(replace(context, take=take), SetupRequest(areas=("driver",), reboot=True))
+    assert reboots == [0]
+    assert vm.log.count("systemctl reboot") == 1
 
 
 def test_kit_never_reboots_its_own_machine(
@@ -1122,6 +1193,11 @@ def test_an_engine_that_was_restarted_by_hand_is_not_restarted_again(reporter: R
     vm.write("/fake/containers", "abc\n")
     with pytest.raises(NotReadyError, match="kit setup would restart the engine"):
         up(reporter, vm)
+
+
+def _reboot(boot_id: str = "b007-1") -> Sequence[str]:
+    """Return the command that reboots a VM at once, or refuses that."""
+    return program("reboot", boot_id, LOCK, "0")
 
 
 def _cut(*_: object) -> None:

@@ -141,3 +141,13 @@ engine_service() {
   [ -x "$root/etc/init.d/docker" ] || fail "this host has neither systemd nor /etc/init.d/docker, which start the engine"
   "$root/etc/init.d/docker" "$1"
 }
+
+# holder: prints `PID NAME` of the process that holds a lock of apt or dpkg.
+holder() {
+  for lock in "$root/var/lib/dpkg/lock-frontend" "$root/var/lib/dpkg/lock" "$root/var/lib/apt/lists/lock" "$root/var/cache/apt/archives/lock"; do
+    inode=$(stat -c %i "$lock" 2>/dev/null) || continue
+    pid=$(awk -v inode="$inode" '$2 == "POSIX" && $4 == "WRITE" {n = split($6, part, ":"); if (part[n] == inode) {print $5; exit}}' \
+      "$root/proc/locks" 2>/dev/null)
+    if [ -n "$pid" ]; then echo "$pid $(cat "$root/proc/$pid/comm" 2>/dev/null)"; return; fi
+  done
+}

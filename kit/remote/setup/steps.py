@@ -11,7 +11,7 @@ from typing import Any, cast
 from kit.errors import KitError, StepError, UnreachableError
 from kit.model.plan import Step
 from kit.model.secret import Secret
-from kit.model.setup.paths import DAEMON_JSON
+from kit.model.setup.paths import DAEMON_JSON, LOCK
 from kit.model.setup.steps import (
     ChangeMtu,
     ConfigureEngine,
@@ -40,6 +40,8 @@ from kit.remote.ssh.transport import Live, LiveTransport, Output, Transport
 
 # How long kit waits for somebody else's apt, and for an engine that restarts twice.
 APT_LOCK_S = 900
+# Other hosts wait for a reboot, and apt reads its lists for a moment each day.
+REBOOT_LOCK_S = 120
 ENGINE_TIMEOUT_S = 400.0
 REBOOT_S = 900.0
 _POLL_S = 3.0
@@ -211,7 +213,9 @@ def new_connection(execution: Execution, name: str) -> Transport:
 def reboot(execution: Execution, transport: Transport, step: Reboot) -> None:
     """Restart the host, and wait until it has another boot id."""
     name = transport.host.name
-    require(transport.run(program("reboot", step.boot_id)), name, "the reboot was not started", None)
+    argv = program("reboot", step.boot_id, LOCK, str(REBOOT_LOCK_S))
+    done = transport.run(argv, timeout_s=REBOOT_LOCK_S + 60)
+    require(done, name, "the reboot was not started", "wait until that is over, then: kit setup --allow-reboot")
     deadline = time.monotonic() + REBOOT_S
     execution.progress(name, "waiting for its sshd")
     while time.monotonic() < deadline:
