@@ -539,6 +539,27 @@ def test_sources_of_the_driver_are_written_once() -> None:
     assert sources_of(sources=(*SOURCES, own), files=file) == ""
 
 
+def test_sources_with_a_login_are_for_root_only() -> None:
+    """A mirror's password may be in a file that only root can read. An earlier kit copied it to one for everybody."""
+    private = (source("https://ann:secret@m.example/debian", "trixie"),)
+
+    def modes(sources: tuple[Source, ...], mode: str = "", **more: Any) -> list[str]:
+        content = sources_of(sources=sources).encode()
+        files = {NON_FREE_SOURCES: SystemFile(content=content, mode=mode)} if mode else {}
+        one = facts(gpus_on_bus=1, sources=sources, files=files, **more)
+        steps = [step for _, step in draft(one, areas=("driver",)).plan.steps() if isinstance(step, WriteSystemFile)]
+        written = [step for step in steps if step.path == NON_FREE_SOURCES]
+        assert all(isinstance(step.content, Secret) is (sources == private) for step in written)
+        return [step.mode for step in written]
+
+    works: dict[str, Any] = {"driver": "550.163.01", "smi": True, "clocks": (SLOW,)}
+    assert modes(SOURCES) == ["644"]
+    assert modes(SOURCES, "644") == modes(SOURCES, "644", **works) == []
+    assert modes(private) == ["600"]
+    assert modes(private, "644") == modes(private, "644", **works) == ["600"]
+    assert modes(private, "600") == modes(private, "600", **works) == modes(private, **works) == []
+
+
 @pytest.mark.parametrize(
     ("uri", "suite", "area", "more"),
     [
