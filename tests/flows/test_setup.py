@@ -227,6 +227,25 @@ def test_proxy_and_runtime_come_into_one_file(reporter: Remembering, vm: SetupHo
     _key_server(vm)
     up(reporter, vm, "docker", "toolkit", setup={"proxy": f"http://{login}proxy:3128"})
     assert list(json.loads(vm.read("/etc/docker/daemon.json"))) == ["debug", "proxies", "runtimes"]
+    # Each area alone would take the settings of the other one.
+    areas: tuple[Area, ...] = ("docker", "toolkit")
+    before = vm.read("/etc/docker/daemon.json")
+    for area in areas:
+        remarks = up(reporter, vm, area, undo=True).remarks
+        assert vm.read("/etc/docker/daemon.json") == before
+        (hint,) = [one.hint for one in remarks if "also has settings of the area" in one.text]
+        assert hint == "undo both: kit setup --undo --only docker,toolkit"
+    up(reporter, vm, "docker", "toolkit", undo=True)
+    assert vm.read("/etc/docker/daemon.json") == '{"debug": false}'
+
+
+def test_what_an_earlier_kit_has_saved_is_undone(reporter: Remembering, vm: SetupHost) -> None:
+    """It wrote one area, although two had changed the file."""
+    vm.with_engine()
+    up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert vm.read("/opt/kit/.setup/files/+etc+docker+daemon.json/area") == "docker\n"
+    up(reporter, vm, undo=True)
+    assert not vm.path("/etc/docker/daemon.json").exists()
 
 
 def test_an_engine_that_does_not_come_back_gets_its_former_settings(

@@ -75,11 +75,11 @@ class SavedFile(Struct, frozen=True, kw_only=True):
     """A file that kit changed. `existed`: kit has its original. `state` compares it with what kit wrote last.
 
     same: as kit wrote it, or missing. original: it is the original again. changed: somebody else changed it since,
-    perhaps before kit wrote it again.
+    perhaps before kit wrote it again. `areas` are those that wrote it.
     """
 
     path: str
-    area: str
+    areas: tuple[str, ...]
     existed: bool
     state: Literal["same", "original", "changed"]
 

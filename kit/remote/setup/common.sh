@@ -14,13 +14,18 @@ make_state() {
 # is_kits SAVED PATH: whether the file has the bytes that kit wrote, this time or an earlier one.
 is_kits() { grep -qxF "$(sha256sum <"$root$2" | cut -c1-64)" "$1/written"; }
 
-# save_original PATH AREA: keeps the original of a file that kit is about to change, once. Keeps also what somebody
-# else made of the file since then, and with it that an undo must not replace what is a mixture from now on. The mark
-# `folder` means that the file's folder is new, too.
+# save_original PATH AREA: keeps the original of a file that kit is about to change, once, and the areas that change it, one
+# per line. Keeps also what somebody else made of the file since then, and with it that an undo must not replace what is a
+# mixture from now on. The mark `folder` means that the file's folder is new, too.
 save_original() {
   make_state
   saved=$state/files/$(key_of "$1")
   if [ -d "$saved" ]; then
+    # Two areas may write daemon.json. An undo of one of them must not take what the other one wrote.
+    grep -qxF -- "$2" "$saved/area" || {
+      (umask 077 && { cat "$saved/area" && printf '%s\n' "$2"; } >"$saved/area.new") && mv "$saved/area.new" "$saved/area" ||
+        fail "the area of $1 cannot be kept; is the disk full?"
+    }
     if [ ! -e "$root$1" ] || [ -e "$saved/mixed" ] || cmp -s "$saved/original" "$root$1" || is_kits "$saved" "$1"; then return 0; fi
     (umask 077 && cp -p -- "$root$1" "$saved/mixed.new" && mv -T "$saved/mixed.new" "$saved/mixed") ||
       fail "your version of $1 cannot be kept; is the disk full?"

@@ -230,7 +230,8 @@ def _saved_file(words: Sequence[str]) -> SavedFile:
     }  # fmt: skip
     if len(words) != 5 or words[4] not in states:
         raise OddAnswer("this is not a file that kit changed", " ".join(words))
-    return SavedFile(path=_word(words[1]), area=_word(words[2]), existed=words[3] == "existed", state=states[words[4]])
+    areas = tuple(area for area in _word(words[2]).split(",") if area)
+    return SavedFile(path=_word(words[1]), areas=areas, existed=words[3] == "existed", state=states[words[4]])
 
 
 def _saved_value(words: Sequence[str]) -> SavedValue:

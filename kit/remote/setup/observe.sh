@@ -234,7 +234,7 @@ for saved in "$state"/files/*/; do
   elif [ ! -e "$saved/mixed" ] && is_kits "${saved%/}" "$path"; then
     now=same
   fi
-  echo "file $path $(cat "$saved/area") $existed $now"
+  echo "file $path $(tr '\n' , <"$saved/area") $existed $now"
 done
 for saved in "$state"/values/*+*; do
   [ -r "$saved" ] || continue

@@ -1,6 +1,6 @@
 # Restarts the host if it still has this boot id. Arguments: BOOT_ID LOCK LIMIT_S.
 [ "$(cat "$root/proc/sys/kernel/random/boot_id")" = "$1" ] || exit 0
-# A reboot in the middle of a package may leave a host that does not start, whoever installs it.
+# A reboot in the middle of an installation may leave a host that does not start.
 end=$(($(uptime_s) + $3))
 while held=$(holder) && [ -n "$held" ]; do
   [ "$(uptime_s)" -lt "$end" ] || fail "process ${held% *} (${held#* }) holds apt's lock, and a reboot could break what it installs"

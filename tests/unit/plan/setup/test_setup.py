@@ -691,7 +691,7 @@ def test_a_toolkit_that_finishes_a_killed_change_ends_no_containers() -> None:
     ],
 )
 def test_an_undo_waits_for_containers_that_it_would_harm(path: str, more: dict[str, Any], reason: str) -> None:
-    saved = SavedFile(path=path, area="docker", existed=False, state="same")
+    saved = SavedFile(path=path, areas=("docker",), existed=False, state="same")
     one = facts(**{"engine": "20.10.24", "compose": "2.26.1", "running": 3, "saved_files": (saved,), **more})
     _, problems = undo_plan(spec_from({"name": "lab"}), [one], AREAS)
     assert [str(problem).partition(": ")[2].startswith(reason) for problem in problems] == [True] * bool(reason)
@@ -828,8 +828,8 @@ def test_undo_restores_what_kit_changed_and_nothing_else() -> None:
         packages={"docker.io": "26"},
         saved_packages=(("docker.io", "docker"), ("gone", "docker")),
         saved_files=(
-            SavedFile(path=DAEMON_JSON, area="docker", existed=True, state="same"),
-            SavedFile(path=FILES[8], area="sysctl", existed=False, state="changed"),
+            SavedFile(path=DAEMON_JSON, areas=("docker",), existed=True, state="same"),
+            SavedFile(path=FILES[8], areas=("sysctl",), existed=False, state="changed"),
         ),
         saved_values=(
             SavedValue(kind="mtu", key="eth0", value="1450", area="mtu"),
@@ -845,3 +845,25 @@ def test_undo_restores_what_kit_changed_and_nothing_else() -> None:
     ]
     only, _ = undo_plan(spec_from({"name": "lab"}), [one], ("mtu",))
     assert [step.kind for _, step in only.plan.steps()] == ["ChangeMtu", "RestoreValues"]
+
+
+def test_a_file_of_two_areas_is_restored_only_with_both() -> None:
+    saved = SavedFile(path=DAEMON_JSON, areas=("docker", "toolkit"), existed=True, state="same")
+    one = facts(engine="26.1.5", compose="2.26.1", saved_files=(saved,))
+
+    def undo(*areas: Area, state: str = "same") -> tuple[list[str], list[str]]:
+        observed = replace(one, saved_files=(replace(saved, state=state),))
+        result, _ = undo_plan(spec_from({"name": "lab"}), [observed], areas)
+        return [s.kind for _, s in result.plan.steps()], [f"{r.text} → {r.hint}" for r in result.remarks]
+
+    both: tuple[tuple[Area, Area], ...] = (("docker", "toolkit"), ("toolkit", "docker"))
+    for area, other in both:
+        assert undo(area, "mtu") == ([], [
+            f"/etc/docker/daemon.json also has settings of the area {other}, and kit leaves it unchanged "
+            "→ undo both: kit setup --undo --only docker,toolkit,mtu"
+        ])  # fmt: skip
+    assert undo("docker", "toolkit") == undo(*AREAS) == (["RestoreFile", "StartEngine", "VerifyEngine"], [])
+    assert undo("mtu") == undo("docker", state="original") == ([], [])
+    steps, (remark,) = undo("docker", state="changed")
+    assert steps == []
+    assert "was changed after kit setup wrote it" in remark
