@@ -56,7 +56,7 @@ def unfinished(facts: SetupFacts, area: str) -> list[Step]:
     file = facts.files.get(DAEMON_JSON)
     if not facts.pending or file is None or file.content is None:
         return []
-    # The area that finishes it adds nothing of its own, so an undo must not name it.
+    # The area that finishes it adds no setting, so an undo must not ask for it.
     area = next((saved.areas[0] for saved in facts.saved_files if saved.path == DAEMON_JSON and saved.areas), area)
     why = "kit was killed before the engine answered with it"
     content = text_of(facts, settings_of(facts))

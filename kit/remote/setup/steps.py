@@ -128,9 +128,13 @@ def configure_engine(_execution: Execution, transport: Transport, step: Configur
     argv = program("engine", step.area, DAEMON_JSON, str(len(content)), restart, mode)
     done = transport.run(argv, stdin=step.seen.reveal() + b"\n" + content, timeout_s=ENGINE_TIMEOUT_S)
     name = transport.host.name
-    hint = f"see the engine's log: kit ssh {name} -- journalctl -u docker"
     if done.code == _CHANGED:
-        hint = "kit left it unchanged; merge it with the new content: kit setup"
+        raise StepError(
+            f"{DAEMON_JSON} was not written: somebody changed it while kit setup was at work",
+            hint="kit left it unchanged; merge it with the new content: kit setup",
+            host=name,
+        )
+    hint = f"see the engine's log: kit ssh {name} -- journalctl -u docker"
     require(done, name, f"{DAEMON_JSON} was not written", hint)
 
 
