@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from msgspec import Struct
 from kit.model.pretended import marked
 from kit.model.secret import Secret
 from kit.model.text import fold, size
+from kit.model.values import replace
 
 # The rounds of a deploy, whatever the orchestrator. Swarm adds its own between the last two.
 TAKE_OFF, SHIP, PULL, SET_UP, VERIFY = "take off", "ship", "pull", "set up", "verify"
@@ -293,3 +294,9 @@ def plan_of(cluster: str, hosts: Iterable[str], rounds: Iterable[Round]) -> Plan
         if plans:
             busy.append(Round(name=part.name, hosts=plans, needs=part.needs, together=part.together))
     return Plan(cluster=cluster, hosts=tuple(hosts), rounds=tuple(busy))
+
+
+def part_of(plan: Plan, hosts: Container[str]) -> Plan:
+    """Return the plan with the steps of these hosts only."""
+    rounds = [replace(part, hosts=tuple(one for one in part.hosts if one.host in hosts)) for part in plan.rounds]
+    return plan_of(plan.cluster, plan.hosts, rounds)

@@ -124,8 +124,8 @@ echo update-grub >>"$root/fake/log"
 }
 # What every Debian has. Nothing else of this machine may be on the PATH.
 TOOLS = (
-    "awk", "base64", "cat", "chmod", "chown", "cmp", "comm", "cp", "cut", "date", "env", "grep", "head", "id", "ln",
-    "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "rmdir", "sed", "setsid", "sh", "sha256sum", "sort", "stat",
+    "awk", "base64", "cat", "chmod", "chown", "cmp", "comm", "cp", "cut", "date", "env", "flock", "grep", "head", "id",
+    "ln", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "rmdir", "sed", "setsid", "sh", "sha256sum", "sort", "stat",
     "tail", "timeout", "tr", "uname", "wc",
 )  # fmt: skip
 SETTINGS = {

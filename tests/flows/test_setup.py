@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -16,16 +17,21 @@ from kit.cli.text import plan as plantext
 from kit.errors import AnswerError, KitError, NotReadyError, StepError
 from kit.events import HostStep
 from kit.flows.setup.setup import SetupRequest, preview, setup
+from kit.model.host import Login
 from kit.model.plan import Step
 from kit.model.setup.areas import AREAS, Area
+from kit.model.setup.paths import LOCK
 from kit.model.setup.result import SetupResult
-from kit.model.setup.steps import StartEngine
+from kit.model.setup.steps import ConfigureEngine, StartEngine
+from kit.model.values import replace
 from kit.remote.cluster.execute import ON_HOST
+from kit.remote.cluster.execution import Execution
+from kit.remote.cluster.lock import Lock
 from kit.remote.setup.observe import observe
 from kit.remote.setup.programs import program
-from kit.remote.ssh.transport import Completed
+from kit.remote.ssh.transport import Completed, Transport
 from tests.fakes.reporter import Remembering
-from tests.fakes.setup_host import SetupHost, SetupTransport, context_of
+from tests.fakes.setup_host import HeldLock, SetupHost, SetupTransport, context_of
 from tests.processes import files_of_processes
 
 DOCKER: tuple[Area, ...] = ("docker",)
@@ -180,6 +186,68 @@ def test_settings_are_merged_and_everything_that_was_there_stays(reporter: Remem
     assert not up(reporter, vm, undo=True).changed
 
 
+@pytest.mark.parametrize("link", [False, True], ids=["file", "link"])
+@pytest.mark.parametrize("before", ['{"debug": false}', None], ids=["changed", "new"])
+def test_settings_that_somebody_writes_meanwhile_stay(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch, before: str | None, link: bool
+) -> None:
+    """The administrator writes daemon.json while apt works."""
+    vm.with_engine()
+    path, theirs = "/etc/docker/daemon.json", '{"data-root": "/data"}'
+    if before is not None:
+        vm.write(path, before)
+    write = ON_HOST[ConfigureEngine]
+
+    def late(execution: Execution, transport: Transport, step: ConfigureEngine) -> None:
+        vm.path(path).unlink(missing_ok=True)
+        vm.write("/etc/docker/theirs.json" if link else path, theirs)
+        if link:
+            vm.path(path).symlink_to("theirs.json")
+        write(execution, transport, step)
+
+    with monkeypatch.context() as patch:
+        steps: dict[type[Step], Any] = {**ON_HOST, ConfigureEngine: late}
+        patch.setattr("kit.remote.cluster.execute.ON_HOST", steps)
+        with pytest.raises(StepError, match="somebody changed it while kit setup was at work") as error:
+            up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert (error.value.hint or "").endswith(": kit setup")
+    assert vm.read(path) == theirs
+    assert vm.log == []
+    if not link:
+        assert up(reporter, vm, setup={"proxy": "http://proxy:3128"}).changed
+        assert json.loads(vm.read(path))["data-root"] == "/data"
+
+
+@pytest.mark.parametrize("login", ["", "ann:secret@"])
+def test_proxy_and_runtime_come_into_one_file(reporter: Remembering, vm: SetupHost, login: str) -> None:
+    vm.with_engine()
+    vm.with_gpu()
+    vm.write("/etc/docker/daemon.json", '{"debug": false}')
+    vm.write("/fake/fingerprint", "C95B321B61E88C1809C4F759DDCAE044F796ECB0")
+    _key_server(vm)
+    up(reporter, vm, "docker", "toolkit", setup={"proxy": f"http://{login}proxy:3128"})
+    assert list(json.loads(vm.read("/etc/docker/daemon.json"))) == ["debug", "proxies", "runtimes"]
+    # Each area alone would take the settings of the other one.
+    areas: tuple[Area, ...] = ("docker", "toolkit")
+    before = vm.read("/etc/docker/daemon.json")
+    for area in areas:
+        remarks = up(reporter, vm, area, undo=True).remarks
+        assert vm.read("/etc/docker/daemon.json") == before
+        (hint,) = [one.hint for one in remarks if "also has settings of the area" in one.text]
+        assert hint == "undo both: kit setup --undo --only docker,toolkit"
+    up(reporter, vm, "docker", "toolkit", undo=True)
+    assert vm.read("/etc/docker/daemon.json") == '{"debug": false}'
+
+
+def test_what_an_earlier_kit_has_saved_is_undone(reporter: Remembering, vm: SetupHost) -> None:
+    """It wrote one area, although two had changed the file."""
+    vm.with_engine()
+    up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert vm.read("/opt/kit/.setup/files/+etc+docker+daemon.json/area") == "docker\n"
+    up(reporter, vm, undo=True)
+    assert not vm.path("/etc/docker/daemon.json").exists()
+
+
 def test_an_engine_that_does_not_come_back_gets_its_former_settings(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +343,28 @@ def test_containers_that_a_restart_would_end_prevent_it(reporter: Remembering, v
     assert not up(reporter, vm).changed
     with pytest.raises(NotReadyError, match="2 containers run, and kit setup would restart the engine"):
         up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert vm.log == []
+
+
+@pytest.mark.parametrize("answers", ["version", ""], ids=["hangs at ps", "hangs"])
+def test_an_engine_that_hangs_does_not_hide_its_containers(reporter: Remembering, vm: SetupHost, answers: str) -> None:
+    vm.with_engine()
+    client = vm.read("/bin/all/docker").replace(
+        "case $1 in", f"case $1 in '{answers}' | --*) ;; *) exit 124 ;; esac\ncase $1 in"
+    )
+    vm.write("/bin/all/docker", client)
+    assert not up(reporter, vm).changed if answers else observe(SetupTransport(vm), ()).running == 0
+    for number, name in {7: "containerd", 8: "containerd-shim", 9: "containerd-shim", 10: "bash"}.items():
+        vm.write(f"/proc/{number}/comm", f"{name}\n")
+    facts = observe(SetupTransport(vm), ())
+    assert (bool(facts.engine), facts.running) == (bool(answers), 2)
+    with pytest.raises(NotReadyError, match="2 containers run, and kit setup would restart the engine") as error:
+        up(reporter, vm, setup={"proxy": "http://proxy:3128"})
+    assert ("pgrep -a containerd-shim" in (error.value.hint or "")) is not bool(answers)
+    vm.write("/fake/stale-unit", "yes")
+    for argv in (_reboot(), program("unit", "clocks", "kit-gpu-clocks.service")):
+        done = vm.run(argv, b"", 10)
+        assert (done.code, "containers run" in done.error_text) == (1, True)
     assert vm.log == []
 
 
@@ -557,6 +647,40 @@ def test_an_mtu_that_nobody_confirmed_does_not_become_permanent(
             assert not kept.exists()
             vm.write("/fake/sleep", "2")
     # The second timer leads back to what was before the first change.
+    _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
+
+
+@pytest.mark.parametrize("least", [9001, 1500], ids=["at once", "by the timer"])
+def test_a_later_mtu_that_the_card_refuses_leaves_the_way_back_of_an_earlier_one(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    vm.write("/fake/sleep", "30")
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
+        with pytest.raises(StepError, match="is not confirmed"):
+            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    vm.write("/fake/sleep", "2")
+    refuses = f'case "$*" in "link set "*) [ "$6" -lt {least} ] || [ -e $root/fake/accepts ] || exit 2 ;; esac'
+    vm.write("/bin/ip", vm.read("/bin/ip").replace("case", f"{refuses}\ncase", 1))
+    with pytest.raises(StepError, match="refuses an MTU of 9100 on eth0"):
+        up(reporter, vm, "mtu", setup={"mtu": 9100})
+    assert (vm.read("/sys/class/net/eth0/mtu") == "1500\n") is (least == 9001)
+    vm.write("/fake/accepts", "")
+    _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
+    _until(lambda: not list(vm.path("/opt/kit/.setup/mtu/eth0").iterdir()))
+
+
+def test_an_mtu_for_which_no_file_fits_keeps_the_way_back_of_an_earlier_one(
+    reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm.write("/fake/sleep", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
+        with pytest.raises(StepError, match="is not confirmed"):
+            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    # A folder in place of the file cannot be written, as on a full disk.
+    vm.path("/opt/kit/.setup/mtu/eth0/second").mkdir()
+    assert vm.run(program("mtu", "mtu", "eth0", "4000", "1", "second"), b"", 10).code == 1
     _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
 
 
@@ -930,12 +1054,78 @@ def test_a_host_with_containers_is_not_rebooted(
     assert e.value.host == "gpu2"
     assert "then: kit setup --allow-reboot" in (e.value.hint or "")
     # Somebody starts one after kit has looked.
-    assert vms[1].run(program("reboot", "b007-2"), b"", 10).code == 0
-    assert vms[1].run(program("reboot", "b007-1"), b"", 10).code == 1
+    assert vms[1].run(_reboot("b007-2"), b"", 10).code == 0
+    assert vms[1].run(_reboot(), b"", 10).code == 1
     assert [vm.log.count("systemctl reboot") for vm in vms] == [0, 0]
     vms[1].write("/fake/containers", "")
     setup(context_of(reporter, *vms), request)
     assert [vm.log.count("systemctl reboot") for vm in vms] == [1, 1]
+
+
+def test_a_host_on_which_somebody_is_at_work_is_not_rebooted(vm: SetupHost) -> None:
+    """A lock that nobody holds any more is left by a kit that was killed."""
+    vm.write(LOCK, "pid 7\nsince 1\nwho ann@laptop\nwhat kit setup\n")
+    with vm.path(LOCK).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = vm.run(_reboot(), b"", 10)
+        assert (done.code, done.error_text) == (1, "ann@laptop holds this host's lock of kit setup")
+    vm.write("/var/lib/dpkg/lock", "")
+    vm.write("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 00:2c:{vm.path('/var/lib/dpkg/lock').stat().st_ino} 0 EOF\n")
+    vm.write("/proc/77/comm", "unattended-upgr\n")
+    done = vm.run(_reboot(), b"", 10)
+    assert (done.code, "process 77 (unattended-upgr) holds apt's lock" in done.error_text) == (1, True)
+    assert vm.log == []
+    vm.path("/proc/locks").unlink()
+    assert vm.run(_reboot(), b"", 10).code == 0
+    _until(lambda: vm.log == ["systemctl reboot"])
+
+
+def test_a_reboot_waits_for_apts_lists(reporter: Remembering, vm: SetupHost) -> None:
+    vm.write("/var/lib/apt/lists/lock", "")
+    inode = vm.path("/var/lib/apt/lists/lock").stat().st_ino
+    vm.write("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 00:2c:{inode} 0 EOF\n")
+    vm.write("/bin/sleep", f"#!/bin/sh\nrm -f {vm.root}/proc/locks\n")
+    assert vm.run(program("reboot", "b007-1", LOCK, "100"), b"", 10).code == 0
+    _until(lambda: vm.log == ["systemctl reboot"])
+
+
+def test_a_host_that_changes_meanwhile_is_changed_only_with_its_lock(reporter: Remembering, tmp_path: Path) -> None:
+    vms = [SetupHost(tmp_path / f"gpu{number}", number) for number in (1, 2)]
+    vms[1].with_engine()
+    context = context_of(reporter, *vms)
+    taken: list[str] = []
+
+    def take(login: Login, file: str, what: str) -> Lock:
+        assert vms[1].log == [], "it was changed without its lock"
+        if not taken:
+            vms[1].path("/fake/engine").unlink()
+        taken.append(login.host)
+        return context.take(login, file, what)
+
+    assert setup(replace(context, take=take), SetupRequest(areas=DOCKER)).changed
+    assert taken == ["gpu1", "gpu2"]
+    assert vms[1].path("/fake/engine").exists()
+
+
+def test_no_host_reboots_under_its_lock(reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else finishes all steps but the reboot before kit has the lock."""
+    monkeypatch.setattr("kit.remote.setup.steps._POLL_S", 0.01)
+    vm.with_gpu()
+    vm.write("/fake/old-module", "")
+    context = context_of(reporter, vm)
+    reboots: list[int] = []
+
+    class Counting(HeldLock):
+        def release(self) -> None:
+            reboots.append(vm.log.count("systemctl reboot"))
+
+    def take(_login: Login, _file: str, _what: str) -> Lock:
+        up(reporter, vm, "driver")
+        return Counting()
+
+    setup(replace(context, take=take), SetupRequest(areas=("driver",), reboot=True))
+    assert reboots == [0]
+    assert vm.log.count("systemctl reboot") == 1
 
 
 def test_kit_never_reboots_its_own_machine(
@@ -1022,6 +1212,11 @@ def test_an_engine_that_was_restarted_by_hand_is_not_restarted_again(reporter: R
     vm.write("/fake/containers", "abc\n")
     with pytest.raises(NotReadyError, match="kit setup would restart the engine"):
         up(reporter, vm)
+
+
+def _reboot(boot_id: str = "b007-1") -> Sequence[str]:
+    """Return the command that reboots a VM at once, or refuses that."""
+    return program("reboot", boot_id, LOCK, "0")
 
 
 def _cut(*_: object) -> None:

@@ -19,7 +19,7 @@ from kit.flows.context import Context
 from kit.model.failures import alike
 from kit.model.host import Host
 from kit.model.lock import AuditEntry
-from kit.model.plan import Plan
+from kit.model.plan import Plan, part_of
 from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.facts import SetupFacts
 from kit.model.setup.paths import LOCK
@@ -37,8 +37,9 @@ from kit.remote.setup.observe import observe
 from kit.remote.setup.programs import program
 from kit.remote.ssh import fanout
 
-# Packages, a reboot, and what only works after it, such as clocks. Another plan means that a step has no effect.
-MOST_PASSES = 4
+# Packages, a reboot, what only works after it, such as clocks, and a host that somebody changed meanwhile. Another plan
+# means that a step has no effect.
+MOST_PASSES = 5
 
 
 class SetupRequest(Struct, frozen=True, kw_only=True):
@@ -155,7 +156,9 @@ def _change(context: Context, request: SetupRequest, result: Draft, rebooted: Co
         return result
     outcome = "failed"
     with _locked(context, result.plan) as locks:
-        again, _ = draft(context, request, rebooted)
+        # A host that had nothing to do a moment ago has no lock, and a reboot would end one. The next pass has both.
+        again, _ = draft(context, replace(request, reboot=False), rebooted)
+        again = replace(again, plan=part_of(again.plan, locks))
         try:
             _execute(context, again.plan, locks)
             outcome = "done"

@@ -75,11 +75,11 @@ class SavedFile(Struct, frozen=True, kw_only=True):
     """A file that kit changed. `existed`: kit has its original. `state` compares it with what kit wrote last.
 
     same: as kit wrote it, or missing. original: it is the original again. changed: somebody else changed it since,
-    perhaps before kit wrote it again.
+    perhaps before kit wrote it again. `areas` are those that wrote it.
     """
 
     path: str
-    area: str
+    areas: tuple[str, ...]
     existed: bool
     state: Literal["same", "original", "changed"]
 
@@ -101,7 +101,8 @@ class SetupFacts(Struct, frozen=True, kw_only=True):
     and `podman` whether that is Podman's.
     `engine` and `compose` are versions, or "". `engine_fault` is the engine's complaint if it is installed and does
     not answer. `pending`: kit wrote daemon.json, and was killed before the engine answered. `running` counts
-    containers. `stale_engine`: systemd reloads before it restarts the engine, because a file of its unit changed.
+    containers, also if the engine does not answer. `stale_engine`: systemd reloads before it restarts the engine,
+    because a file of its unit changed.
     `gpus_on_bus` counts NVIDIA's GPUs on the PCI bus, `gpu_ids` are their device IDs, and `switches` counts NVSwitches.
     `fabric_manager`: its program is installed. `toolkit`: so are those of NVIDIA's container toolkit.
     `driver` is the version of the loaded driver, or "". `module_kernels` are those for which dkms has built the

@@ -69,6 +69,8 @@ class InstallPackages(Step, frozen=True, kw_only=True):
 class ConfigureEngine(Step, frozen=True, kw_only=True):
     """Write daemon.json, let dockerd validate it first, and restart the engine.
 
+    `seen` is the SHA-256 of the file that `content` was made from, "" without one. Another file is left unchanged.
+    It is secret, because it confirms a guess of a password in the file.
     If the engine does not answer after that, the file gets its former bytes, and the engine starts with them.
     """
 
@@ -77,6 +79,7 @@ class ConfigureEngine(Step, frozen=True, kw_only=True):
     keys: tuple[str, ...]
     restart: bool
     why: str
+    seen: Secret
 
     def line(self) -> tuple[str, str]:
         then = ", and restart the engine" if self.restart else ""

@@ -56,9 +56,23 @@ def unfinished(facts: SetupFacts, area: str) -> list[Step]:
     file = facts.files.get(DAEMON_JSON)
     if not facts.pending or file is None or file.content is None:
         return []
+    # The area that finishes it adds no setting, so an undo must not ask for it.
+    area = next((saved.areas[0] for saved in facts.saved_files if saved.path == DAEMON_JSON and saved.areas), area)
     why = "kit was killed before the engine answered with it"
     content = text_of(facts, settings_of(facts))
-    return [ConfigureEngine(area=area, content=content, keys=("all settings",), restart=True, why=why)]
+    return [
+        ConfigureEngine(area=area, content=content, keys=("all settings",), restart=True, why=why, seen=seen(facts))
+    ]
+
+
+def seen(facts: SetupFacts, written: bytes | Secret | None = None) -> Secret:
+    """Return the SHA-256 of `written`, else of the host's file, "" without one."""
+    file = facts.files.get(DAEMON_JSON)
+    there = file.content if file is not None else None
+    content = there if written is None else written
+    if content is None:
+        return Secret(b"")
+    return Secret((content if isinstance(content, Secret) else Secret(content)).digest().encode())
 
 
 def missing(settings: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[str, ...]:

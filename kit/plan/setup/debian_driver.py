@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 
 from kit.errors import StepError
+from kit.model.plan import Step
 from kit.model.secret import Secret
 from kit.model.setup.facts import SetupFacts, Source
 from kit.model.setup.paths import NON_FREE_SOURCES
 from kit.model.setup.result import Remark
+from kit.model.setup.steps import WriteSystemFile
 from kit.plan.setup.gpu_ids import least_branch, needs_open
 from kit.plan.setup.packages import major
 
@@ -111,9 +113,23 @@ def missing_sources(facts: SetupFacts) -> bytes | Secret | None:
         + "".join(f"{'-'.join(word.capitalize() for word in key.split('-'))}: {value}\n" for key, value in options)
         for (uri, missing, options), suites in entries.items()
     )
-    if not text or facts.has(NON_FREE_SOURCES, text.encode()):
-        return None
-    return Secret(text.encode()) if "@" in text else text.encode()
+    content = Secret(text.encode()) if "@" in text else text.encode()
+    return None if not text or facts.has(NON_FREE_SOURCES, text.encode(), mode_of(content)) else content
+
+
+def mode_of(sources: bytes | Secret) -> str:
+    """Return the mode of a file of sources. apt reads it as root, and other users of the host could read a login."""
+    return "600" if isinstance(sources, Secret) else "644"
+
+
+def open_sources(facts: SetupFacts) -> list[Step]:
+    """Return the step that closes a file of sources with a login, which an earlier kit wrote for every user."""
+    file = facts.files.get(NON_FREE_SOURCES)
+    if file is None or file.content is None or b"@" not in file.content or file.mode[-1:] not in "4567":
+        return []
+    content = Secret(file.content)
+    why = "it has a login, and every user of the host can read it"
+    return [WriteSystemFile(area="driver", path=NON_FREE_SOURCES, content=content, mode=mode_of(content), why=why)]
 
 
 def _components(facts: SetupFacts) -> tuple[str, ...]:

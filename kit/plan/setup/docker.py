@@ -78,6 +78,11 @@ def plan(facts: SetupFacts, spec: SetupSpec) -> Part:
     return part
 
 
+def settings_written(facts: SetupFacts, spec: SetupSpec) -> bytes | Secret | None:
+    """Return the daemon.json that the steps of this area write, or None if they write none."""
+    return next((step.content for step in plan(facts, spec).steps if isinstance(step, ConfigureEngine)), None)
+
+
 def _unread(facts: SetupFacts) -> list[Step]:
     """Return the step that lets the engine read settings which a killed kit wrote; [] without them."""
     if not facts.engine or "engine" not in facts.unfinished:
@@ -114,10 +119,13 @@ def containers_run(facts: SetupFacts, reason: str, *, other: str = "", then: str
     """
     name = facts.host.name
     runs, them = ("runs", "it") if facts.running == 1 else ("run", "them")
+    hint = f"stop {them} (kit down, or kit ssh {name} -- sudo docker ps){other}"
+    if not facts.engine:
+        # It can neither list containers nor stop them, nor say whether it has live-restore.
+        look = f"kit ssh {name} -- pgrep -a containerd-shim"
+        hint = f"the engine does not answer, so look at {them}: {look}; stop {them}, or restart the engine yourself"
     return NotReadyError(
-        f"{plural(facts.running, 'container')} {runs}, and {reason} {them}",
-        hint=f"stop {them} (kit down, or kit ssh {name} -- sudo docker ps){other}; then: {then}",
-        host=name,
+        f"{plural(facts.running, 'container')} {runs}, and {reason} {them}", hint=f"{hint}; then: {then}", host=name
     )
 
 
@@ -204,4 +212,8 @@ def _proxy(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
     if not keys:
         return []
     content = daemon.text_of(facts, daemon.merged(settings, wanted))
-    return [ConfigureEngine(area="docker", content=content, keys=("proxies",), restart=True, why=why)]
+    return [
+        ConfigureEngine(
+            area="docker", content=content, keys=("proxies",), restart=True, why=why, seen=daemon.seen(facts)
+        )
+    ]

@@ -61,6 +61,8 @@ def driver(facts: SetupFacts, cluster: ClusterSpec) -> Part:
         except KitError as error:
             part.problems.append(error)
             return part
+    if works or installed:
+        part.steps += debian_driver.open_sources(facts)
     part.remarks += _too_old(facts, cluster, installed=works or installed)
     kernel = facts.os == "ubuntu" and (bool(ubuntu_driver.branch_of(facts)) or not (works or installed))
     hold = _hold(facts, kernel=kernel)
@@ -167,6 +169,7 @@ def _driver_steps(facts: SetupFacts, spec: SetupSpec) -> list[Step]:
         names, text = debian_driver.packages_of(facts), debian_driver.missing_sources(facts)
         if text is not None:
             reason = "Debian's driver and its tools are in contrib and non-free"
-            before = [WriteSystemFile(area="driver", path=NON_FREE_SOURCES, content=text, why=reason)]
+            mode = debian_driver.mode_of(text)
+            before = [WriteSystemFile(area="driver", path=NON_FREE_SOURCES, content=text, why=reason, mode=mode)]
     install = InstallPackages(area="driver", packages=names, why=why)
     return [*before, install, LoadDriver(why="it was installed")]

@@ -60,8 +60,9 @@ def toolkit(facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Pa
     except KitError as error:
         part.problems.append(error)
         return part
-    # The round before has written the proxy.
-    settings = daemon.merged(settings, docker.proxies(spec.setup) if "docker" in areas else {})
+    # The round before may have written the proxy. An engine before 23 gets it by its unit, and refuses it in the file.
+    written = docker.settings_written(facts, spec.setup) if "docker" in areas else None
+    settings = daemon.merged(settings, docker.proxies(spec.setup) if written is not None else {})
     wanted = _runtime(settings, swarm=spec.orchestrator == "swarm")
     if wanted:
         content = daemon.text_of(facts, daemon.merged(settings, wanted))
@@ -69,8 +70,9 @@ def toolkit(facts: SetupFacts, spec: ClusterSpec, areas: tuple[Area, ...]) -> Pa
         why = "the engine does not know the runtime nvidia"
         if "runtimes" not in wanted:
             why = "Swarm gives GPUs only by the engine's default runtime"
+        seen = daemon.seen(facts, written)
         part.steps += [
-            ConfigureEngine(area="toolkit", content=content, keys=keys, restart=True, why=why),
+            ConfigureEngine(area="toolkit", content=content, keys=keys, restart=True, why=why, seen=seen),
             VerifyEngine(why="the engine was restarted"),
         ]
     elif "docker" not in areas:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kit.errors import KitError
 from kit.model.plan import HostPlan, Round, Step, plan_of
-from kit.model.setup.areas import Area
+from kit.model.setup.areas import AREAS, Area
 from kit.model.setup.facts import SetupFacts
 from kit.model.setup.paths import DAEMON_JSON, DOCKER_PROXY, GRUB, STATE
 from kit.model.setup.result import Draft, Remark
@@ -45,7 +45,8 @@ def undo_plan(spec: ClusterSpec, observed: Sequence[SetupFacts], areas: Sequence
 
 def _steps(facts: SetupFacts, areas: Sequence[Area]) -> list[Step]:
     values = [value for value in facts.saved_values if value.area in areas]
-    files = [file for file in facts.saved_files if file.area in areas and file.state != "changed"]
+    mine = [file for file in facts.saved_files if file.areas and set(file.areas) <= set(areas)]
+    files = [file for file in mine if file.state != "changed"]
     steps: list[Step] = [
         StopUnit(unit=value.key, why="kit setup started it") for value in values if value.kind == "unit"
     ]
@@ -94,7 +95,13 @@ def _remarks(facts: SetupFacts, areas: Sequence[Area]) -> list[Remark]:
     name = facts.host.name
     remarks = []
     for file in facts.saved_files:
-        if file.area in areas and file.state == "changed":
+        if not set(file.areas) & set(areas):
+            continue
+        if file.state == "same" and (others := [area for area in file.areas if area not in areas]):
+            text = f"{file.path} also has settings of the area {' and '.join(others)}, and kit leaves it unchanged"
+            every = ",".join(area for area in AREAS if area in {*areas, *others})
+            remarks.append(Remark(host=name, text=text, hint=f"undo both: kit setup --undo --only {every}"))
+        if file.state == "changed":
             original = f"{STATE}/files/{file.path.replace('/', '+')}/original"
             hint = f"compare them: kit ssh {name} -- sudo diff {original} {file.path}" if file.existed else None
             text = f"{file.path} was changed after kit setup wrote it, and kit leaves it unchanged"

@@ -14,13 +14,18 @@ make_state() {
 # is_kits SAVED PATH: whether the file has the bytes that kit wrote, this time or an earlier one.
 is_kits() { grep -qxF "$(sha256sum <"$root$2" | cut -c1-64)" "$1/written"; }
 
-# save_original PATH AREA: keeps the original of a file that kit is about to change, once. Keeps also what somebody
-# else made of the file since then, and with it that an undo must not replace what is a mixture from now on. The mark
-# `folder` means that the file's folder is new, too.
+# save_original PATH AREA: keeps the original of a file that kit is about to change, once, and the areas that change it, one
+# per line. Keeps also what somebody else made of the file since then, and with it that an undo must not replace what is a
+# mixture from now on. The mark `folder` means that the file's folder is new, too.
 save_original() {
   make_state
   saved=$state/files/$(key_of "$1")
   if [ -d "$saved" ]; then
+    # Two areas may write daemon.json. An undo of one of them must not take what the other one wrote.
+    grep -qxF -- "$2" "$saved/area" || {
+      (umask 077 && { cat "$saved/area" && printf '%s\n' "$2"; } >"$saved/area.new") && mv "$saved/area.new" "$saved/area" ||
+        fail "the area of $1 cannot be kept; is the disk full?"
+    }
     if [ ! -e "$root$1" ] || [ -e "$saved/mixed" ] || cmp -s "$saved/original" "$root$1" || is_kits "$saved" "$1"; then return 0; fi
     (umask 077 && cp -p -- "$root$1" "$saved/mixed.new" && mv -T "$saved/mixed.new" "$saved/mixed") ||
       fail "your version of $1 cannot be kept; is the disk full?"
@@ -78,6 +83,15 @@ has_systemd() { [ -d "$root/run/systemd/system" ]; }
 
 engine_answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
+# shims: counts the processes of containerd that each hold a container, whatever the engine says. The kernel cuts their
+# name to 15 characters. Those of a rootless engine count, too.
+shims() { cat "$root"/proc/[0-9]*/comm 2>/dev/null | grep -cx containerd-shim; }
+
+# running: prints how many containers run. An engine that fails or hangs has answered nothing, and its containers live on.
+running() {
+  if ids=$(timeout 20 docker ps --quiet 2>/dev/null); then printf %s "$ids" | grep -c .; else shims; fi
+}
+
 # await_engine SECONDS
 await_engine() {
   end=$(($(uptime_s) + $1))
@@ -131,4 +145,14 @@ engine_service() {
   fi
   [ -x "$root/etc/init.d/docker" ] || fail "this host has neither systemd nor /etc/init.d/docker, which start the engine"
   "$root/etc/init.d/docker" "$1"
+}
+
+# holder: prints `PID NAME` of the process that holds a lock of apt or dpkg.
+holder() {
+  for lock in "$root/var/lib/dpkg/lock-frontend" "$root/var/lib/dpkg/lock" "$root/var/lib/apt/lists/lock" "$root/var/cache/apt/archives/lock"; do
+    inode=$(stat -c %i "$lock" 2>/dev/null) || continue
+    pid=$(awk -v inode="$inode" '$2 == "POSIX" && $4 == "WRITE" {n = split($6, part, ":"); if (part[n] == inode) {print $5; exit}}' \
+      "$root/proc/locks" 2>/dev/null)
+    if [ -n "$pid" ]; then echo "$pid $(cat "$root/proc/$pid/comm" 2>/dev/null)"; return; fi
+  done
 }

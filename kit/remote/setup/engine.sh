@@ -1,7 +1,13 @@
 # Writes standard input to daemon.json after dockerd has validated it. Arguments: AREA PATH SIZE restart|keep MODE.
+# The first line is no part of it: the SHA-256 of the file that it was made from, or nothing without a file. A file
+# with another one has settings that would be lost: exit code 3. No argument, because the file may have a password.
 # A file that is there keeps its mode, and a new one gets MODE. With MODE 600 the file has a secret, and always gets 600.
 # If the engine does not answer after the restart, the file gets its former bytes back.
 path=$2
+read -r seen || true
+now=
+if [ -L "$root$path" ]; then now=link; elif [ -e "$root$path" ]; then now=$(sha256sum <"$root$path" | cut -c1-64); fi
+[ "$now" = "$seen" ] || exit 3
 save_original "$path" "$1"
 before=$state/daemon.json.before
 # A killed kit may have left the former file. It is of an engine that nobody saw answer.

@@ -10,16 +10,6 @@ log=$state/apt.log
 status=$state/apt.status.$$
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 APT_LISTCHANGES_FRONTEND=none
 
-# Prints `PID NAME` of the process that holds a lock of apt or dpkg.
-holder() {
-  for lock in "$root/var/lib/dpkg/lock-frontend" "$root/var/lib/dpkg/lock" "$root/var/lib/apt/lists/lock" "$root/var/cache/apt/archives/lock"; do
-    inode=$(stat -c %i "$lock" 2>/dev/null) || continue
-    pid=$(awk -v inode="$inode" '$2 == "POSIX" && $4 == "WRITE" {n = split($6, part, ":"); if (part[n] == inode) {print $5; exit}}' \
-      "$root/proc/locks" 2>/dev/null)
-    if [ -n "$pid" ]; then echo "$pid $(cat "$root/proc/$pid/comm" 2>/dev/null)"; return; fi
-  done
-}
-
 # await_lock: waits until nobody holds a lock, at most until `end`.
 await_lock() {
   while held=$(holder) && [ -n "$held" ]; do

@@ -90,7 +90,7 @@ def parse(host: Host, text: str, *, mark: str) -> SetupFacts:
         compose=_version((docker.get("compose") or "").removeprefix("v")),
         engine_fault=_text(docker.get("fault")),
         pending="pending" in docker,
-        running=number(docker.get("running") or "0"),
+        running=number(docker.get("running", "0")),
         live_restore=docker.get("live_restore") == "true",
         stale_engine="stale" in docker,
         files=dict(_file(line) for line in parts.get("files", ())),
@@ -230,7 +230,8 @@ def _saved_file(words: Sequence[str]) -> SavedFile:
     }  # fmt: skip
     if len(words) != 5 or words[4] not in states:
         raise OddAnswer("this is not a file that kit changed", " ".join(words))
-    return SavedFile(path=_word(words[1]), area=_word(words[2]), existed=words[3] == "existed", state=states[words[4]])
+    areas = tuple(area for area in _word(words[2]).split(",") if area)
+    return SavedFile(path=_word(words[1]), areas=areas, existed=words[3] == "existed", state=states[words[4]])
 
 
 def _saved_value(words: Sequence[str]) -> SavedValue:

@@ -91,6 +91,7 @@ section sources
   }' | head -n 200
 
 section docker
+count=
 if [ -e "$state/daemon.json.before" ] || [ -e "$state/daemon.json.before.absent" ]; then echo 'pending yes'; fi
 if client=$(command -v docker); then
   echo "path $(readlink -f "$client")"
@@ -99,7 +100,7 @@ if client=$(command -v docker); then
   if version=$(timeout 20 docker version --format '{{.Server.Version}}' 2>&1); then
     # Before it, the client warns of its own settings.
     echo "engine $(printf %s "$version" | tail -n 1)"
-    echo "running $(timeout 20 docker ps --quiet 2>/dev/null | grep -c .)"
+    count=$(running)
     if has_systemd && is_stale docker; then echo 'stale yes'; fi
     echo "live_restore $(timeout 20 docker info --format '{{.LiveRestoreEnabled}}' 2>/dev/null)"
   elif [ $? = 124 ]; then
@@ -109,6 +110,8 @@ if client=$(command -v docker); then
   fi
   if version=$(timeout 20 docker compose version --short 2>/dev/null); then echo "compose $version"; fi
 fi
+# Also without an answer: what would end containers needs their number.
+echo "running ${count:-$(shims)}"
 
 section files
 for path in "$@" $(cat "$state"/files/*/path 2>/dev/null); do
@@ -231,7 +234,7 @@ for saved in "$state"/files/*/; do
   elif [ ! -e "$saved/mixed" ] && is_kits "${saved%/}" "$path"; then
     now=same
   fi
-  echo "file $path $(cat "$saved/area") $existed $now"
+  echo "file $path $(tr '\n' , <"$saved/area") $existed $now"
 done
 for saved in "$state"/values/*+*; do
   [ -r "$saved" ] || continue

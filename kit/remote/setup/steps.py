@@ -11,7 +11,7 @@ from typing import Any, cast
 from kit.errors import KitError, StepError, UnreachableError
 from kit.model.plan import Step
 from kit.model.secret import Secret
-from kit.model.setup.paths import DAEMON_JSON
+from kit.model.setup.paths import DAEMON_JSON, LOCK
 from kit.model.setup.steps import (
     ChangeMtu,
     ConfigureEngine,
@@ -40,11 +40,15 @@ from kit.remote.ssh.transport import Live, LiveTransport, Output, Transport
 
 # How long kit waits for somebody else's apt, and for an engine that restarts twice.
 APT_LOCK_S = 900
+# Other hosts wait for a reboot, and apt reads its lists for a moment each day.
+REBOOT_LOCK_S = 120
 ENGINE_TIMEOUT_S = 400.0
 REBOOT_S = 900.0
 _POLL_S = 3.0
 # Enough for several full packets of 9000 bytes in each direction.
 _PROBE = b"kit" * 40000
+# The exit code of engine.sh for a file that changed since kit looked at it.
+_CHANGED = 3
 _DISK = "is its disk full? df -h"
 
 
@@ -122,11 +126,16 @@ def configure_engine(_execution: Execution, transport: Transport, step: Configur
     mode = "600" if isinstance(step.content, Secret) else "644"
     restart = "restart" if step.restart else "keep"
     argv = program("engine", step.area, DAEMON_JSON, str(len(content)), restart, mode)
-    done = transport.run(argv, stdin=content, timeout_s=ENGINE_TIMEOUT_S)
+    done = transport.run(argv, stdin=step.seen.reveal() + b"\n" + content, timeout_s=ENGINE_TIMEOUT_S)
     name = transport.host.name
-    require(
-        done, name, f"{DAEMON_JSON} was not changed", f"see the engine's log: kit ssh {name} -- journalctl -u docker"
-    )
+    if done.code == _CHANGED:
+        raise StepError(
+            f"{DAEMON_JSON} was not written: somebody changed it while kit setup was at work",
+            hint="kit left it unchanged; merge it with the new content: kit setup",
+            host=name,
+        )
+    hint = f"see the engine's log: kit ssh {name} -- journalctl -u docker"
+    require(done, name, f"{DAEMON_JSON} was not written", hint)
 
 
 def start_engine(_execution: Execution, transport: Transport, step: StartEngine) -> None:
@@ -208,7 +217,9 @@ def new_connection(execution: Execution, name: str) -> Transport:
 def reboot(execution: Execution, transport: Transport, step: Reboot) -> None:
     """Restart the host, and wait until it has another boot id."""
     name = transport.host.name
-    require(transport.run(program("reboot", step.boot_id)), name, "the reboot was not started", None)
+    argv = program("reboot", step.boot_id, LOCK, str(REBOOT_LOCK_S))
+    done = transport.run(argv, timeout_s=REBOOT_LOCK_S + 60)
+    require(done, name, "the reboot was not started", "wait until that is over, then: kit setup --allow-reboot")
     deadline = time.monotonic() + REBOOT_S
     execution.progress(name, "waiting for its sshd")
     while time.monotonic() < deadline:

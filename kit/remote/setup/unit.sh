@@ -2,7 +2,7 @@
 has_systemd || fail "this host has no systemd, which starts $2"
 # Before the value is kept, which means that kit has started the unit.
 if is_stale "$2"; then
-  [ -z "$(timeout 20 docker ps --quiet 2>/dev/null)" ] ||
+  [ "$(running)" = 0 ] ||
     fail "containers run, and systemd must reload to read the new $2, which can take their GPUs: stop them, then repeat"
   systemctl daemon-reload
 fi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -274,6 +275,12 @@ def test_an_old_engine_reads_its_proxy_from_a_unit() -> None:
     new = draft(facts(engine="26.1.5", compose="2.26.1"), areas=("docker",), setup=proxy).plan
     assert any(isinstance(step, ConfigureEngine) for _, step in new.steps())
     assert "secret@" not in text + text_of(new, verbose=True)
+    # It does not know the setting in daemon.json.
+    gpus = facts(engine="20.10.24+dfsg1", compose="2.26.1", gpus_on_bus=1, toolkit=True)
+    steps = [step for _, step in draft(gpus, areas=("docker", "toolkit"), setup=proxy).plan.steps()]
+    (runtime,) = [step.content for step in steps if isinstance(step, ConfigureEngine)]
+    assert isinstance(runtime, bytes)
+    assert list(json.loads(runtime)) == ["runtimes"]
 
 
 def test_systemd_does_not_replace_a_percent_sign_in_a_proxy() -> None:
@@ -532,6 +539,27 @@ def test_sources_of_the_driver_are_written_once() -> None:
     assert sources_of(sources=(*SOURCES, own), files=file) == ""
 
 
+def test_sources_with_a_login_are_for_root_only() -> None:
+    """A mirror's password may be in a file that only root can read. An earlier kit copied it to one for everybody."""
+    private = (source("https://ann:secret@m.example/debian", "trixie"),)
+
+    def modes(sources: tuple[Source, ...], mode: str = "", **more: Any) -> list[str]:
+        content = sources_of(sources=sources).encode()
+        files = {NON_FREE_SOURCES: SystemFile(content=content, mode=mode)} if mode else {}
+        one = facts(gpus_on_bus=1, sources=sources, files=files, **more)
+        steps = [step for _, step in draft(one, areas=("driver",)).plan.steps() if isinstance(step, WriteSystemFile)]
+        written = [step for step in steps if step.path == NON_FREE_SOURCES]
+        assert all(isinstance(step.content, Secret) is (sources == private) for step in written)
+        return [step.mode for step in written]
+
+    works: dict[str, Any] = {"driver": "550.163.01", "smi": True, "clocks": (SLOW,)}
+    assert modes(SOURCES) == ["644"]
+    assert modes(SOURCES, "644") == modes(SOURCES, "644", **works) == []
+    assert modes(private) == ["600"]
+    assert modes(private, "644") == modes(private, "644", **works) == ["600"]
+    assert modes(private, "600") == modes(private, "600", **works) == modes(private, **works) == []
+
+
 @pytest.mark.parametrize(
     ("uri", "suite", "area", "more"),
     [
@@ -663,7 +691,7 @@ def test_a_toolkit_that_finishes_a_killed_change_ends_no_containers() -> None:
     ],
 )
 def test_an_undo_waits_for_containers_that_it_would_harm(path: str, more: dict[str, Any], reason: str) -> None:
-    saved = SavedFile(path=path, area="docker", existed=False, state="same")
+    saved = SavedFile(path=path, areas=("docker",), existed=False, state="same")
     one = facts(**{"engine": "20.10.24", "compose": "2.26.1", "running": 3, "saved_files": (saved,), **more})
     _, problems = undo_plan(spec_from({"name": "lab"}), [one], AREAS)
     assert [str(problem).partition(": ")[2].startswith(reason) for problem in problems] == [True] * bool(reason)
@@ -800,8 +828,8 @@ def test_undo_restores_what_kit_changed_and_nothing_else() -> None:
         packages={"docker.io": "26"},
         saved_packages=(("docker.io", "docker"), ("gone", "docker")),
         saved_files=(
-            SavedFile(path=DAEMON_JSON, area="docker", existed=True, state="same"),
-            SavedFile(path=FILES[8], area="sysctl", existed=False, state="changed"),
+            SavedFile(path=DAEMON_JSON, areas=("docker",), existed=True, state="same"),
+            SavedFile(path=FILES[8], areas=("sysctl",), existed=False, state="changed"),
         ),
         saved_values=(
             SavedValue(kind="mtu", key="eth0", value="1450", area="mtu"),
@@ -817,3 +845,25 @@ def test_undo_restores_what_kit_changed_and_nothing_else() -> None:
     ]
     only, _ = undo_plan(spec_from({"name": "lab"}), [one], ("mtu",))
     assert [step.kind for _, step in only.plan.steps()] == ["ChangeMtu", "RestoreValues"]
+
+
+def test_a_file_of_two_areas_is_restored_only_with_both() -> None:
+    saved = SavedFile(path=DAEMON_JSON, areas=("docker", "toolkit"), existed=True, state="same")
+    one = facts(engine="26.1.5", compose="2.26.1", saved_files=(saved,))
+
+    def undo(*areas: Area, state: str = "same") -> tuple[list[str], list[str]]:
+        observed = replace(one, saved_files=(replace(saved, state=state),))
+        result, _ = undo_plan(spec_from({"name": "lab"}), [observed], areas)
+        return [s.kind for _, s in result.plan.steps()], [f"{r.text} → {r.hint}" for r in result.remarks]
+
+    both: tuple[tuple[Area, Area], ...] = (("docker", "toolkit"), ("toolkit", "docker"))
+    for area, other in both:
+        assert undo(area, "mtu") == ([], [
+            f"/etc/docker/daemon.json also has settings of the area {other}, and kit leaves it unchanged "
+            "→ undo both: kit setup --undo --only docker,toolkit,mtu"
+        ])  # fmt: skip
+    assert undo("docker", "toolkit") == undo(*AREAS) == (["RestoreFile", "StartEngine", "VerifyEngine"], [])
+    assert undo("mtu") == undo("docker", state="original") == ([], [])
+    steps, (remark,) = undo("docker", state="changed")
+    assert steps == []
+    assert "was changed after kit setup wrote it" in remark
