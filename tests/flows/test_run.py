@@ -33,7 +33,7 @@ from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RUN_ID, Place, RunCode, RunRecord
-from kit.model.values import asdict
+from kit.model.values import asdict, replace
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
@@ -230,6 +230,21 @@ def test_much_input_arrives_whole(cluster: Cluster) -> None:
     content = os.urandom(3 << 20)
     assert cluster.run("sha256sum", np=1, stdin=stdin_of(content)).exit_code == 0
     assert cluster.out == [f"{hashlib.sha256(content).hexdigest()}  -"]
+
+
+def test_input_that_the_heads_disk_cuts_is_reported(cluster: Cluster) -> None:
+    """A limit on the size of files replaces a full disk. Who looks at the log later learns it, too."""
+    docker = cluster.head.folder / "kit-bin" / "docker"
+    docker.write_text(docker.read_text().replace("\nexec ", "\nexec prlimit --fsize=100000 ", 1))
+    result = cluster.run("wc -c", np=1, stdin=stdin_of(b"x" * 300_000))
+    assert (result.exit_code, int(cluster.out[0]) < 300_000) == (0, True)
+    text = "rank 0 got only a part of {} standard input, because the disk of the head was full"
+    (warned,) = cluster.reporter.of(Warned)
+    assert warned.text == text.format("your")
+    assert "kit ssh gpu1 -- df -h" in str(warned.hint)
+    assert not list(cluster.head.runs.glob("*/stdin*"))
+    run_logs(cluster.context(), None, rank=None, since_s=None, follow=False, tagged=False)
+    assert cluster.reporter.of(Warned)[1:] == [replace(warned, text=text.format("its"))]
 
 
 def test_a_run_that_does_not_read_its_input_ends(cluster: Cluster) -> None:

@@ -193,9 +193,17 @@ class Follower(Struct):
             if isinstance(lost, int) and lost > 0:
                 text = f"{lost} bytes of the run's output are lost because the disk of the head was full"
                 self.reporter.report(Warned(text=text, hint=f"kit ssh HEAD -- df -h {names.ROOT}"))
+            if entry.fields.get("stdin_cut") is True:
+                self.reporter.report(self._cut_input())
             return True
         self._print(entry)
         return self._only_until_up and entry.kind == "up"
+
+    def _cut_input(self) -> Warned:
+        whose = "your" if self.manner.operator else "its"
+        text = f"rank 0 got only a part of {whose} standard input, because the disk of the head was full"
+        hint = f"free space there (kit ssh {self.door.host} -- df -h {names.ROOT}), or give long input as a file"
+        return Warned(text=text, hint=f"{hint} that the hosts have")
 
     def _stop(self, times: int) -> None:
         grace = GRACE_S if times == 1 else 0.0
