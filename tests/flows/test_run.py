@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import queue
 import shutil
 import signal
+import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -831,6 +835,40 @@ def test_ctrl_c_while_it_starts(
     with pytest.raises(Interrupted, match="was stopped; ranks left: 0"):
         cluster.run("exec sleep 600")
     assert json.loads(next(cluster.head.runs.glob("*/end.json")).read_text())["stopped"] == "Ctrl-C"
+    cluster.head.nothing_left()
+
+
+def test_ctrl_c_while_the_request_is_sent(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link takes only a part of it until Ctrl-C has come."""
+    pressed = cluster.head.folder / "pressed"
+    cluster.reach(f"exec < <(until [ -e {pressed} ]; do sleep 0.02; done; exec cat)")
+    send, pipes = Door.send, queue.Queue[int]()
+
+    def sent(door: Door, value: Mapping[str, Any]) -> None:
+        if value.get("op") == "start":
+            assert door._process is not None
+            assert door._process.stdin is not None
+            pipes.put(door._process.stdin.fileno())
+        send(door, value)
+
+    def is_full(pipe: int) -> bool:
+        size = bytearray(4)
+        fcntl.ioctl(pipe, termios.FIONREAD, size)
+        return int.from_bytes(size, sys.byteorder) >= fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+    def press() -> None:
+        pipe = pipes.get(timeout=60.0)
+        until(lambda: is_full(pipe))
+        # The kernel could give a signal for the process to this thread, and then it cuts no write.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        pressed.touch()
+
+    monkeypatch.setattr(Door, "send", sent)
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(Interrupted, match="was stopped; ranks left: 0"):
+        cluster.run(f"exec sleep 600 # {'x' * 100_000}")
+    thread.join()
     cluster.head.nothing_left()
 
 
