@@ -20,7 +20,7 @@ from kit.plan.run.logevents import hang_report, lost_host, next_attempt, restart
 from kit.remote.machine.interrupts import Interrupts, stoppable
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
-from kit.remote.run.lines import LONG, text_so_far
+from kit.remote.run.lines import LONG, output_line, text_so_far
 from kit.remote.run.log import LogEntry, RunLog
 
 BEAT_S = 5.0
@@ -128,7 +128,8 @@ class Follower(Struct):
         for entry in self._log.end():
             self._print(entry)
         if held := self._banners.end():
-            self._lines(LogEntry(time=0.0, rank="", kind="mpirun", lines=tuple(line.encode() for line in held)))
+            lines = tuple(line.encode(errors="surrogateescape") for line in held)
+            self._lines(LogEntry(time=0.0, rank="", kind="mpirun", lines=lines))
 
     def go_on(self, door: Door, reporter: Reporter, manner: Manner) -> Mapping[str, Any] | None:
         """Follow further, through another door that shows the log from `position` on."""
@@ -332,12 +333,12 @@ class Follower(Struct):
             return
         stream, source = self._origin(entry)
         for line in entry.lines:
-            self.reporter.report(OutputLine(text=line.decode(errors="replace"), stream=stream, source=source))
+            self.reporter.report(output_line(line, stream=stream, source=source))
 
     def _without_banners(self, lines: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Return mpirun's lines without banners about an end that kit reports itself. The run's log has all lines."""
-        shown = self._banners.feed(line.decode(errors="replace") for line in lines)
-        return tuple(line.encode() for line in shown)
+        shown = self._banners.feed(line.decode(errors="surrogateescape") for line in lines)
+        return tuple(line.encode(errors="surrogateescape") for line in shown)
 
     def _show_unfinished(self) -> None:
         """Report how far unfinished lines are: bars and prompts. A very long line waits for its end.

@@ -46,7 +46,7 @@ def ready(descriptors: Sequence[int], seconds: float | None) -> Sequence[int]:
 def hung_up(descriptor: int, seconds: float) -> bool:
     """Wait that long at most, and return whether nobody writes to this pipe any more. Bytes in it are not read."""
     poller = select.poll()
-    # Its end is reported without being asked for.
+    # poll reports the end of a pipe for every mask.
     poller.register(descriptor, 0)
     return bool(poller.poll(seconds * 1000))
 

@@ -95,7 +95,18 @@ def test_a_whole_run(following: StartFollowing, head: Head, tagged: bool) -> Non
 def test_bytes_that_are_no_text(following: StartFollowing) -> None:
     follower = following(*ranks(1, r"printf 'a\377b\n'"))
     to_its_end(follower)
-    assert texts(follower) == ["a\ufffdb"]
+    assert [line for line in remembered(follower).lines if line.stream == "stdout"] == [
+        OutputLine(text="a\ufffdb", raw=b"a\xffb")
+    ]
+
+
+def test_a_line_of_mpirun_that_is_no_text_keeps_its_bytes(following: StartFollowing) -> None:
+    """Also in an open frame, which waits for its end."""
+    rule = "-" * 20
+    follower = following("sh", "-c", rf"printf 'a\377b\n%s\nc\377d\n' {rule} >&2")
+    to_its_end(follower)
+    raw = [line.raw for line in remembered(follower).lines if line.stream == "stderr"]
+    assert raw == [b"a\xffb", None, b"c\xffd"]
 
 
 # Rank 0 fails when rank 1 is ready to print something about it.
@@ -356,7 +367,7 @@ def test_what_comes_while_a_connection_is_held_is_printed_once(following: StartF
 def test_a_connection_that_cannot_be_held_is_reported_afterwards(
     following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    """And whoever waits for its end does not wait for the next try."""
+    """The thread ends without the next try."""
     monkeypatch.setattr(follow, "AGAIN_S", 600.0 if refused else 0.2)
     monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
     monkeypatch.setattr(follow, "REFUSED_EVERY_S", 600.0)
