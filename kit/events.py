@@ -49,11 +49,15 @@ class HostFailed(Struct, frozen=True, kw_only=True):
 
 
 class OutputLine(Struct, frozen=True, kw_only=True):
-    """One whole line (no newline) from a run, a container's log or a command. `source` is a rank or host, or ''."""
+    """One whole line (no newline) from a run, a container's log or a command. `source` is a rank or host, or ''.
+
+    `raw` has the bytes of a line that is not UTF-8, for a file or pipe. `text` then has U+FFFD in place of some.
+    """
 
     text: str
     stream: Stream = "stdout"
     source: str = ""
+    raw: bytes | None = None
 
 
 class UnfinishedLine(Struct, frozen=True, kw_only=True):

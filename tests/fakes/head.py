@@ -147,6 +147,12 @@ class Head:
             (folder / name).chmod(0o755)
         return str(folder)
 
+    def breaks_when(self, file: Path) -> str:
+        """Return shell text for `reached_by_ssh`: the first connection breaks when the file exists."""
+        wait = f"until [ -e {file} ]; do [ ! -e {self.over} ] || exit; sleep 0.02; done"
+        # ssh and what it runs here are one group of processes. A supervisor is not in it.
+        return f"if [ $count = 1 ]; then ({wait}; kill -9 0) >/dev/null 2>&1 </dev/null & fi"
+
     def ahead(self, seconds: float, whose: str = "launch") -> None:
         """Move the clock of this head's supervisors (or of its guards: `guard`) ahead by this many seconds."""
         new = self.folder / "clock.new"

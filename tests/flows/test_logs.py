@@ -25,15 +25,16 @@ from tests.fakes.reporter import Remembering
 def test_the_logs_of_the_hosts_that_answer(reporter: Remembering) -> None:
     machine = Loopback(3, down={"gpu2"})
     machine.altered = {
-        "gpu1": ("sh", "-c", "printf 'one\\r\\ntwo'; echo bad >&2; exit 5"),
+        "gpu1": ("sh", "-c", r"printf 'one\r\ntwo'; printf 'caf\351' >&2; exit 5"),
         "gpu3": ("echo", "three"),
     }
     assert flow.logs(machine.context(reporter), None, tail=None, live=False) == 5
-    assert sorted((one.source, one.stream, one.text) for one in reporter.lines) == [
-        ("gpu1", "stderr", "bad"),
-        ("gpu1", "stdout", "one"),
-        ("gpu1", "stdout", "two"),
-        ("gpu3", "stdout", "three"),
+    assert sorted((one.source, one.stream, one.text, one.raw) for one in reporter.lines) == [
+        # Not UTF-8.
+        ("gpu1", "stderr", "caf\ufffd", b"caf\xe9"),
+        ("gpu1", "stdout", "one", None),
+        ("gpu1", "stdout", "two", None),
+        ("gpu3", "stdout", "three", None),
     ]
     assert [(one.text, one.hint) for one in reporter.warnings] == [("gpu2: no SSH connection", "is the VM up?")]
     assert flow.logs(machine.context(reporter), "gpu[2-3]", tail=None, live=False) == 3

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import queue
 import shutil
 import signal
+import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +37,7 @@ from kit.flows.run.stop import stop
 from kit.model.launch import RunPolicy, RunRequest
 from kit.model.result import RunResult
 from kit.model.run import RUN_ID, Place, RunCode, RunRecord
-from kit.model.values import asdict
+from kit.model.values import asdict, replace
 from kit.remote.run.door import Door
 from tests.fakes.cluster import Cluster
 from tests.fakes.fleet import Fleet
@@ -230,6 +234,21 @@ def test_much_input_arrives_whole(cluster: Cluster) -> None:
     content = os.urandom(3 << 20)
     assert cluster.run("sha256sum", np=1, stdin=stdin_of(content)).exit_code == 0
     assert cluster.out == [f"{hashlib.sha256(content).hexdigest()}  -"]
+
+
+def test_input_that_the_heads_disk_cuts_is_reported(cluster: Cluster) -> None:
+    """A limit on the size of files replaces a full disk. Who looks at the log later learns it, too."""
+    docker = cluster.head.folder / "kit-bin" / "docker"
+    docker.write_text(docker.read_text().replace("\nexec ", "\nexec prlimit --fsize=100000 ", 1))
+    result = cluster.run("wc -c", np=1, stdin=stdin_of(b"x" * 300_000))
+    assert (result.exit_code, int(cluster.out[0]) < 300_000) == (0, True)
+    text = "rank 0 got only a part of {} standard input, because the disk of the head was full"
+    (warned,) = cluster.reporter.of(Warned)
+    assert warned.text == text.format("your")
+    assert "kit ssh gpu1 -- df -h" in str(warned.hint)
+    assert not list(cluster.head.runs.glob("*/stdin*"))
+    run_logs(cluster.context(), None, rank=None, since_s=None, follow=False, tagged=False)
+    assert cluster.reporter.of(Warned)[1:] == [replace(warned, text=text.format("its"))]
 
 
 def test_a_run_that_does_not_read_its_input_ends(cluster: Cluster) -> None:
@@ -816,6 +835,40 @@ def test_ctrl_c_while_it_starts(
     with pytest.raises(Interrupted, match="was stopped; ranks left: 0"):
         cluster.run("exec sleep 600")
     assert json.loads(next(cluster.head.runs.glob("*/end.json")).read_text())["stopped"] == "Ctrl-C"
+    cluster.head.nothing_left()
+
+
+def test_ctrl_c_while_the_request_is_sent(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link takes only a part of it until Ctrl-C has come."""
+    pressed = cluster.head.folder / "pressed"
+    cluster.reach(f"exec < <(until [ -e {pressed} ]; do sleep 0.02; done; exec cat)")
+    send, pipes = Door.send, queue.Queue[int]()
+
+    def sent(door: Door, value: Mapping[str, Any]) -> None:
+        if value.get("op") == "start":
+            assert door._process is not None
+            assert door._process.stdin is not None
+            pipes.put(door._process.stdin.fileno())
+        send(door, value)
+
+    def is_full(pipe: int) -> bool:
+        size = bytearray(4)
+        fcntl.ioctl(pipe, termios.FIONREAD, size)
+        return int.from_bytes(size, sys.byteorder) >= fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+    def press() -> None:
+        pipe = pipes.get(timeout=60.0)
+        until(lambda: is_full(pipe))
+        # The kernel could give a signal for the process to this thread, and then it cuts no write.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        pressed.touch()
+
+    monkeypatch.setattr(Door, "send", sent)
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(Interrupted, match="was stopped; ranks left: 0"):
+        cluster.run(f"exec sleep 600 # {'x' * 100_000}")
+    thread.join()
     cluster.head.nothing_left()
 
 

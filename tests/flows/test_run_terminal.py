@@ -12,6 +12,7 @@ import pytest
 
 from kit.errors import Interrupted, UnreachableError
 from kit.flows.context import Context
+from kit.flows.run import follow
 from kit.flows.run import terminal as flow
 from kit.plan.run import terminal as plan
 from tests.fakes import launcher
@@ -48,6 +49,25 @@ def test_the_command_is_a_run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch,
     assert record["command"][:2] == ["sh", "-c"]
     assert [(place["node"], place["ranks"]) for place in record["places"]] == [("gpu1", 1)]
     cluster.head.nothing_left()
+
+
+def test_a_shell_outlives_a_connection_to_the_head(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The head ends a run whose operator is away for a second here. kit must come back, and go on showing itself."""
+    head, cut = cluster.head, tmp_path / "cut"
+    head.values["decide_OPERATOR_S"] = 1.0
+    cluster.reach(head.breaks_when(cut))
+    monkeypatch.setattr(follow, "BEAT_S", 0.1)
+    monkeypatch.setattr(flow, "exec_in_terminal", in_container)
+    beat = f"touch {tmp_path}/mark; until [ {head.runs}/$KIT_RUN/operator -nt {tmp_path}/mark ]; do sleep 0.02; done"
+    again = f"until [ $(grep -c x {head.folder}/dialled) = 2 ]; do sleep 0.02; done"
+    script = f"touch {cut}; {again}; for n in 1 2 3; do {beat}; done; exit 7"
+    result = cluster.run(script, np=1, terminal=True)
+    assert (result.exit_code, result.stopped) == (7, "")
+    # The shell had the screen.
+    assert cluster.reporter.warnings == []
+    head.nothing_left()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), UnreachableError("gone", host="gpu1")])

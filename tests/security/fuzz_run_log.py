@@ -35,6 +35,7 @@ ENDED = {
     "stopped": "",
     "left": {"gpu1": 0},
     "lost_bytes": 12,
+    "stdin_cut": True,
     "failure": {
         "kind": "rank", "host": "gpu2", "rank": 1, "role": "", "exit_code": 3, "signal": "", "oom": False,
         "lines": ["Traceback"], "mpirun": ["x"],

@@ -9,7 +9,8 @@
     operator      touched while an operator waits for the run in the foreground; or, when the operator's stream has
                   ended, how many seconds of the wait for the operator are over already
     stop          a request to end the run: JSON {"why", "grace", "by"}
-    stdin         what kit's standard input has sent for rank 0 so far; stdin.end: nothing more comes
+    stdin         what kit's standard input has sent for rank 0 so far; stdin.end: nothing more comes;
+                  stdin.cut: the rest found no room on the disk. Empty files find room also on a full disk
     hostfile      of the current attempt. Ranks can read this file, and no other
     end.json      how it ended
 
@@ -201,13 +202,25 @@ class Run:
             with open(self.path("stdin"), "ab", opener=private) as file:
                 file.write(data)
 
+    def cut_stdin(self) -> None:
+        """End standard input, of which a part could not be kept."""
+        if os.path.exists(self.path("stdin")):
+            with contextlib.suppress(OSError), open(self.path("stdin.cut"), "wb", opener=private):
+                pass
+        self.end_stdin()
+
+    @property
+    def stdin_cut(self) -> bool:
+        """Whether rank 0 could get only a part of its standard input."""
+        return os.path.exists(self.path("stdin.cut"))
+
     def end_stdin(self) -> None:
         if os.path.exists(self.path("stdin")):
             with contextlib.suppress(OSError), open(self.path("stdin.end"), "wb", opener=private):
                 pass
 
     def forget_stdin(self) -> None:
-        for name in ("stdin", "stdin.end"):
+        for name in ("stdin", "stdin.cut", "stdin.end"):
             with contextlib.suppress(OSError):
                 os.unlink(self.path(name))
 

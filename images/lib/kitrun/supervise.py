@@ -71,8 +71,9 @@ def supervise(run: store.Run, request: Mapping[str, Any]) -> None:
             os.rmdir(folder)
     if failure and failure["kind"] == "code":
         code.doubt(os.path.dirname(run.folder))
+    cut = run.stdin_cut
     run.forget_stdin()
-    run.finish(ending_of(attempt, failure, log.lost, recorder.summary()))
+    run.finish(ending_of(attempt, failure, log.lost, recorder.summary(), stdin_cut=cut))
     written = to_disk(run)
     prune(run, attempt, policy)
     leave_nodes(run, attempt, good=good, clean=bool(policy.get("clean", True)))
@@ -155,9 +156,17 @@ def launch_of(request: Mapping[str, Any]) -> Launch:
 
 
 def ending_of(
-    attempt: Attempt, failure: Optional[Dict[str, Any]], lost_bytes: int, used: Optional[Dict[str, Any]]
+    attempt: Attempt,
+    failure: Optional[Dict[str, Any]],
+    lost_bytes: int,
+    used: Optional[Dict[str, Any]],
+    *,
+    stdin_cut: bool,
 ) -> Dict[str, Any]:
-    """Return the fields of end.json. `used` is what the run used of its hosts (kitrun.metrics), if that is known."""
+    """Return the fields of end.json. `used` is what the run used of its hosts (kitrun.metrics), if that is known.
+
+    `stdin_cut`: a full disk cut the standard input of rank 0.
+    """
     stop = attempt.stop
     return {
         "ended": time.time(),
@@ -167,6 +176,7 @@ def ending_of(
         "attempt": attempt.number,
         "left": attempt.left,
         "lost_bytes": lost_bytes,
+        **({"stdin_cut": True} if stdin_cut else {}),
         **({"metrics": used} if used else {}),
     }
 

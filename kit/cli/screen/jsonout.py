@@ -65,7 +65,9 @@ def _fields(value: Any) -> dict[str, Any]:
     if isinstance(value, Step):
         # A plan has steps of several kinds, and a reader must be able to tell them apart.
         fields["step"] = value.kind
-    fields |= {name: encode(getattr(value, name)) for name in value_fields(value)}
+    # JSON has no bytes: those of a line stay out.
+    names = [name for name in value_fields(value) if name != "raw" or not isinstance(value, OutputLine)]
+    fields |= {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, RunRecord):
         fields |= {"started": moment(value.started), "ended": moment(value.ended)}
     elif isinstance(value, WaitingRun):

@@ -51,7 +51,8 @@ class Quiet:
         self.terminal.settle()
 
     def output(self, event: OutputLine) -> None:
-        self.terminal.output(event.text, event.stream, tag=_tag(event) if event.source else "", source=event.source)
+        tag = _tag(event) if event.source else ""
+        self.terminal.output(event.text, event.stream, tag=tag, source=event.source, raw=event.raw)
 
     def unfinished(self, event: UnfinishedLine) -> None:
         stream = self.terminal.out if event.stream == "stdout" else self.terminal.err

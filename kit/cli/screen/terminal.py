@@ -156,13 +156,20 @@ class Terminal:
         """Print one or more lines on stderr, for the person who waits."""
         self._print(self.err, self._own(text), None)
 
-    def output(self, text: str, stream: Stream, *, tag: str = "", source: str | None = None) -> None:
-        """Print lines that a rank or command wrote, after a tag. `source` is whose unfinished line this may be."""
+    def output(
+        self, text: str, stream: Stream, *, tag: str = "", source: str | None = None, raw: bytes | None = None
+    ) -> None:
+        """Print lines that a rank or command wrote, after a tag. `source` is whose unfinished line this may be.
+
+        `raw` are the bytes of text that is not UTF-8.
+        """
         to = self.out if stream == "stdout" else self.err
         # The plainest lines are most lines, so they take the shortest way.
         if not text.isprintable():
             text = self._foreign(to, text)
-        self._print(to, escaped(tag) + text if tag else text, source)
+        if raw is not None:
+            raw = escaped(tag).encode() + raw if self._filter(to) is None else None
+        self._print(to, escaped(tag) + text if tag else text, source, raw)
 
     def _foreign(self, stream: TextIO, text: str) -> str:
         """Return what a rank or command wrote as this stream gets it."""
@@ -180,6 +187,9 @@ class Terminal:
 
     def show_unfinished(self, stream: TextIO, text: str, source: str, *, tag: str = "") -> None:
         """Show a line that has not ended. It is replaced by its next state, or by the whole line."""
+        # A file or pipe takes nothing back, and gets the bytes of the whole line.
+        if "\ufffd" in text and not stream.isatty():
+            return
         text = escaped(tag) + self._foreign(stream, text)
         with self._lock:
             columns = self._columns(stream)
@@ -250,16 +260,18 @@ class Terminal:
             self._colored = passed is not None and passed.colored
         self.notice()
 
-    def _print(self, stream: TextIO, text: str, source: str | None) -> None:
+    def _print(self, stream: TextIO, text: str, source: str | None, raw: bytes | None = None) -> None:
         with self._lock:
             if self._colored:
                 self._end_color()
             live = self._live[id(stream)]
             if live.owner is not None:
                 owner = None if source is None else _owner(stream, source)
-                self._write(stream, live.whole(owner, text, self._columns(stream)))
+                written = live.whole(owner, text, self._columns(stream))
             else:
-                self._write(stream, f"{text}\n")
+                written = f"{text}\n"
+            for part in (written,) if raw is None else _with_bytes(written, text, raw):
+                self._write(stream, part)
         self.notice()
 
     def _end_color(self) -> None:
@@ -328,6 +340,16 @@ class _Canvas:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _with_bytes(written: str, text: str, raw: bytes) -> tuple[str | bytes, ...]:
+    """Return what to write in place of `written`, which has the text of a line or only the end of it: the bytes."""
+    before, middle, after = written.partition(text)
+    if middle:
+        return before, raw, after
+    shown = text[: len(text) - len(written) + 1]
+    # On a terminal, the beginning may be there with other characters.
+    return (written,) if "\ufffd" in shown else (raw[len(shown.encode()) :], "\n")
 
 
 def _owner(stream: TextIO, source: str) -> tuple[str, str]:

@@ -8,12 +8,13 @@ from contextlib import closing
 
 from kit.config.selection import select_hosts
 from kit.errors import Interrupted, KitError
-from kit.events import OutputLine, Stream, Warned
+from kit.events import Stream, Warned
 from kit.flows.cluster.exec import check_node
 from kit.flows.context import Context
 from kit.model import names
 from kit.model.host import Host
 from kit.remote.engine.live import Held
+from kit.remote.run.lines import output_line
 from kit.remote.scripts import node_logs
 from kit.remote.ssh import fanout
 from kit.remote.ssh.logins import Logins
@@ -97,7 +98,7 @@ class _Work:
     def _lines(self, host: Host, stream: Stream) -> _Lines:
         source = host.name if self._several else ""
         report = self._context.reporter.report
-        return _Lines(lambda text: report(OutputLine(text=text, stream=stream, source=source)))
+        return _Lines(lambda line: report(output_line(line, stream=stream, source=source)))
 
     def end(self) -> None:
         """End what still runs."""
@@ -109,7 +110,7 @@ class _Work:
 class _Lines:
     """Passes on whole lines of a stream, and at the end what has no newline."""
 
-    def __init__(self, sink: Callable[[str], None]) -> None:
+    def __init__(self, sink: Callable[[bytes], None]) -> None:
         self._sink = sink
         self._rest = b""
 
@@ -118,7 +119,7 @@ class _Lines:
         if len(self._rest) > MOST_LINE:
             whole, self._rest = [*whole, self._rest], b""
         for line in whole:
-            self._sink(line.rstrip(b"\r").decode(errors="replace"))
+            self._sink(line.rstrip(b"\r"))
 
     def end(self) -> None:
         if self._rest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from kit.errors import EngineDownError, KitError, LoginRefusedError, NoNodeError, NotReadyError, UnreachableError
-from kit.events import Note, OutputLine, Reporter, Stream, UnfinishedLine, Warned
+from kit.events import Note, OutputLine, Reporter, Silent, Stream, UnfinishedLine, Warned
 from kit.model import names
 from kit.model.answer import answer_of
 from kit.model.values import replace
@@ -19,7 +20,7 @@ from kit.plan.run.logevents import hang_report, lost_host, next_attempt, restart
 from kit.remote.machine.interrupts import Interrupts, stoppable
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
-from kit.remote.run.lines import LONG, text_so_far
+from kit.remote.run.lines import LONG, output_line, text_so_far
 from kit.remote.run.log import LogEntry, RunLog
 
 BEAT_S = 5.0
@@ -32,6 +33,8 @@ REFUSED_EVERY_S = 25.0
 # Time for the head to report the end of a stopped run, in addition to the grace of the ranks.
 STOP_S = 40.0
 GRACE_S = 5.0
+# How soon `hold` notices that it is over.
+HOLD_TICK_S = 0.1
 # After more Ctrl-C than this, kit exits without waiting.
 PATIENCE = 2
 
@@ -91,6 +94,8 @@ class Follower(Struct):
     _banners: Banners = field(default_factory=Banners)
     # The time of the latest record with a time.
     _reached: float = 0.0
+    # What `hold` has read, for `follow`.
+    _held: list[LogEntry] = field(default_factory=list)
 
     @property
     def position(self) -> int:
@@ -123,7 +128,8 @@ class Follower(Struct):
         for entry in self._log.end():
             self._print(entry)
         if held := self._banners.end():
-            self._lines(LogEntry(time=0.0, rank="", kind="mpirun", lines=tuple(line.encode() for line in held)))
+            lines = tuple(line.encode(errors="surrogateescape") for line in held)
+            self._lines(LogEntry(time=0.0, rank="", kind="mpirun", lines=lines))
 
     def go_on(self, door: Door, reporter: Reporter, manner: Manner) -> Mapping[str, Any] | None:
         """Follow further, through another door that shows the log from `position` on."""
@@ -139,8 +145,39 @@ class Follower(Struct):
         finally:
             self._only_until_up = False
 
+    def hold(self, over: threading.Event) -> None:
+        """Connect again whenever the connection breaks, until `over` or the run's end. Print nothing.
+
+        It is for a thread, while the run's terminal has the screen. `follow` comes when this has returned. It prints
+        what came meanwhile, and reports a connection that this could not make.
+        """
+        reporter, self.reporter = self.reporter, Silent()
+        try:
+            with Interrupts() as none:
+                while not over.is_set():
+                    # What the head sends waits in the pipe: kit keeps no more of it than fits there.
+                    if not self.door.hung_up(HOLD_TICK_S):
+                        continue
+                    if self._ends_in_rest() or self._over() or not self._again(none, over):
+                        return
+                    self.door.keep_showing(BEAT_S)
+        except (KitError, OSError, ValueError):
+            return
+        finally:
+            self.reporter = reporter
+
+    def _ends_in_rest(self) -> bool:
+        """Keep what a connection sent before it ended. Return whether the run's end is in it."""
+        while (data := self.door.read(0.0)) is not None:
+            self._held += self._log.feed(data)
+        return any(_is_end(entry) for entry in self._held)
+
     def _stream(self, interrupts: Interrupts) -> bool:
         """Read one connection to its end. Return False if it broke, True if nothing more comes."""
+        held, self._held = self._held, []
+        for entry in held:
+            if self._take(entry):
+                return True
         if self.manner.operator:
             # The supervisor ends a run whose operator is lost.
             self.door.keep_showing(BEAT_S)
@@ -187,15 +224,23 @@ class Follower(Struct):
     def _take(self, entry: LogEntry) -> bool:
         """Handle one entry. Return True if it was the last one."""
         self.began = self.began or entry.time
-        if entry.kind == "event" and entry.fields.get("event") == "ended":
+        if _is_end(entry):
             self.ending = entry.fields
             lost = entry.fields.get("lost_bytes")
             if isinstance(lost, int) and lost > 0:
                 text = f"{lost} bytes of the run's output are lost because the disk of the head was full"
                 self.reporter.report(Warned(text=text, hint=f"kit ssh HEAD -- df -h {names.ROOT}"))
+            if entry.fields.get("stdin_cut") is True:
+                self.reporter.report(self._cut_input())
             return True
         self._print(entry)
         return self._only_until_up and entry.kind == "up"
+
+    def _cut_input(self) -> Warned:
+        whose = "your" if self.manner.operator else "its"
+        text = f"rank 0 got only a part of {whose} standard input, because the disk of the head was full"
+        hint = f"free space there (kit ssh {self.door.host} -- df -h {names.ROOT}), or give long input as a file"
+        return Warned(text=text, hint=f"{hint} that the hosts have")
 
     def _stop(self, times: int) -> None:
         grace = GRACE_S if times == 1 else 0.0
@@ -205,14 +250,17 @@ class Follower(Struct):
             text = f"stopping run {self.run_id}; its ranks have {grace:.0f} s; press Ctrl-C again to end them at once"
             self.reporter.report(Note(text=text))
 
-    def _again(self, interrupts: Interrupts) -> bool:
-        """Connect again and continue the log where it stopped. Return False if the node of its supervisor is gone."""
+    def _again(self, interrupts: Interrupts, over: threading.Event | None = None) -> bool:
+        """Connect again and continue the log where it stopped. Return False if the node of its supervisor is gone.
+
+        Raises the latest error if that took too long, after Ctrl-C, or if it is `over`.
+        """
         error = self._broken or UnreachableError("the connection to the head broke")
         state = "the run continues" if isinstance(error, UnreachableError) else "the run may continue"
         warning = f"{error}; {state}, connecting again"
         self.reporter.report(_waits(error) if isinstance(error, EngineDownError) else Warned(text=warning))
         end = time.monotonic() + AGAIN_S
-        while time.monotonic() < end and not interrupts.count:
+        while time.monotonic() < end and not interrupts.count and not (over and over.is_set()):
             self._suspend(interrupts)
             door = self.door.another()
             try:
@@ -231,7 +279,7 @@ class Follower(Struct):
                 if isinstance(again, EngineDownError) and not isinstance(error, EngineDownError):
                     self.reporter.report(_waits(again))
                 error = again
-                _pause(REFUSED_EVERY_S if isinstance(again, LoginRefusedError) else AGAIN_EVERY_S, interrupts)
+                _pause(REFUSED_EVERY_S if isinstance(again, LoginRefusedError) else AGAIN_EVERY_S, interrupts, over)
                 continue
             except NoNodeError:
                 # Somebody killed it, or replaces it: under Swarm, the new one takes a while.
@@ -285,12 +333,12 @@ class Follower(Struct):
             return
         stream, source = self._origin(entry)
         for line in entry.lines:
-            self.reporter.report(OutputLine(text=line.decode(errors="replace"), stream=stream, source=source))
+            self.reporter.report(output_line(line, stream=stream, source=source))
 
     def _without_banners(self, lines: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Return mpirun's lines without banners about an end that kit reports itself. The run's log has all lines."""
-        shown = self._banners.feed(line.decode(errors="replace") for line in lines)
-        return tuple(line.encode() for line in shown)
+        shown = self._banners.feed(line.decode(errors="surrogateescape") for line in lines)
+        return tuple(line.encode(errors="surrogateescape") for line in shown)
 
     def _show_unfinished(self) -> None:
         """Report how far unfinished lines are: bars and prompts. A very long line waits for its end.
@@ -347,7 +395,13 @@ def _waits(error: EngineDownError) -> Warned:
     return Warned(text=text, hint=error.hint)
 
 
-def _pause(seconds: float, interrupts: Interrupts) -> None:
+def _is_end(entry: LogEntry) -> bool:
+    return entry.kind == "event" and entry.fields.get("event") == "ended"
+
+
+def _pause(seconds: float, interrupts: Interrupts, over: threading.Event | None) -> None:
     end = time.monotonic() + seconds
-    while not (interrupts.count or interrupts.suspended) and (left := end - time.monotonic()) > 0:
+    while (left := end - time.monotonic()) > 0:
+        if interrupts.count or interrupts.suspended or (over and over.is_set()):
+            return
         time.sleep(min(left, 0.5))

@@ -24,6 +24,7 @@ from kit.model.values import replace
 from kit.plan.run import leases, records
 from kit.plan.run.again import kept_options
 from kit.plan.run.owners import named
+from kit.remote.machine.interrupts import Interrupts
 from kit.remote.run.door import Door
 from kit.remote.run.feed import Feed
 from kit.remote.run.values import remember
@@ -126,13 +127,19 @@ def _started(
 
     Return None if another run has its slots or its id, and kit may plan it `again`.
     """
-    interrupted = 0
+    interrupted, sent = 0, False
     answer: Mapping[str, Any] | None = None
     while answer is None:
         try:
-            answer = door.answer() if interrupted else door.ask(start_request)
+            if not sent:
+                # The head would wait for the end of half a request, and kit for the answer.
+                with Interrupts() as interrupts:
+                    door.send(start_request)
+                    sent = True
+                interrupted += interrupts.count
+            answer = door.answer()
         except KeyboardInterrupt:
-            # The head already has the request. kit can stop the run only after the head has started it.
+            # The head has the request, or gets it next. kit can stop the run only after the head has started it.
             interrupted += 1
             if interrupted > PATIENCE:
                 raise

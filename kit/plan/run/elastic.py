@@ -95,8 +95,20 @@ def ignored(spec: ClusterSpec) -> str | None:
 def ranks(
     request: RunRequest, nodes: Sequence[Node], living: Sequence[RunRecord], *, share: int = 0
 ) -> tuple[int, int, int | None]:
-    """Return how many ranks to start now, and the least and the most that the run may have. None: no limit."""
+    """Return how many ranks to start now, and the least and the most that the run may have. None: no limit.
+
+    Raises InputError if the least do not even fit on an empty cluster.
+    """
     least, most = request.policy.min_np or 1, request.policy.max_np
+    fit = sum(leases.room(nodes, (), share))
+    # If no rank fits, its placement knows why.
+    if 0 < fit < least:
+        those = "the only rank that fits" if fit == 1 else f"the {fit} ranks that fit"
+        more = "or add hosts" if share else "add hosts, or raise slots="
+        raise InputError(
+            f"--min-np {least} is more than {those} on these hosts",
+            hint=f"use --min-np {fit}, {more} in the hosts file",
+        )
     count = max(sum(leases.room(nodes, living, share)), least)
     return (count if most is None else min(most, count)), least, most
 

@@ -23,7 +23,7 @@ from kit.remote.engine import sdk
 from kit.remote.engine.hiccups import insist
 from kit.remote.engine.limits import limits_hint
 from kit.remote.machine.gpus import gpu_facts
-from kit.remote.run.lines import LONG, Lines, text_so_far
+from kit.remote.run.lines import LONG, Lines, output_line, text_so_far
 from kit.remote.run.relayed import Piece, Relayed
 
 LABEL = "kit.local"
@@ -168,7 +168,7 @@ def _events(output: Any, *, tagged: bool, ranks: int = 1) -> Iterator[OutputLine
     relayed = Relayed()
 
     def line(key: tuple[str, Stream], text: bytes) -> OutputLine:
-        return OutputLine(text=text.decode(errors="replace"), stream=key[1], source=key[0] if tagged else "")
+        return output_line(text, stream=key[1], source=key[0] if tagged else "")
 
     def taken(pieces: Iterable[Piece]) -> Iterator[OutputLine]:
         for piece in pieces:

@@ -231,6 +231,10 @@ class Door:
             return b""
         return os.read(out, READ) or None
 
+    def hung_up(self, patience_s: float) -> bool:
+        """Wait that long at most, and return whether the stream has ended. What it still has is there for `read`."""
+        return open_files.hung_up(_pipe(self._running().stdout).fileno(), patience_s)
+
     def over(self) -> tuple[str, int]:
         """Return the errors and the exit code of ssh, after the end of the stream."""
         return self._ended()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from kit.events import OutputLine, Stream
+
 # An unfinished line of this length is no prompt, but the first part of a line that is too long for one record
 # (kit-rank's ROOM). Of a progress bar, only the last state is kept then.
 LONG = 4048
@@ -69,6 +71,14 @@ def shown(line: bytes) -> bytes:
 def is_bar(line: bytes) -> bool:
     """Return whether a program goes back in an unfinished line, to write its next state."""
     return b"\r" in line or b"\b" in line
+
+
+def output_line(line: bytes, *, stream: Stream, source: str) -> OutputLine:
+    """Return the event for a whole line, with its bytes if it is not UTF-8."""
+    try:
+        return OutputLine(text=line.decode(), stream=stream, source=source)
+    except UnicodeDecodeError:
+        return OutputLine(text=line.decode(errors="replace"), stream=stream, source=source, raw=line)
 
 
 def text_so_far(line: bytes) -> str:

@@ -43,6 +43,14 @@ def ready(descriptors: Sequence[int], seconds: float | None) -> Sequence[int]:
     return [descriptor for descriptor, _ in poller.poll(None if seconds is None else seconds * 1000)]
 
 
+def hung_up(descriptor: int, seconds: float) -> bool:
+    """Wait that long at most, and return whether nobody writes to this pipe any more. Bytes in it are not read."""
+    poller = select.poll()
+    # poll reports the end of a pipe for every mask.
+    poller.register(descriptor, 0)
+    return bool(poller.poll(seconds * 1000))
+
+
 def no_connection(error: OSError, host: str) -> StepError:
     """Return the error for a command over ssh that this machine could not start."""
     return StepError(

@@ -556,7 +556,7 @@ def test_ranks_that_pass_through_the_folder_can_read_the_hostfile_alone(tmp_path
         os.close(run.create({"places": [], "code": {"diff": "+x\n"}}, "10.0.0.1 slots=1\n"))
         run.open_stdin()
         run.take_stdin(b"secret")
-        run.end_stdin()
+        run.cut_stdin()
         run.touch_operator()
         run.change_places([])
         log = store.Log(run.path("log"))
@@ -571,8 +571,8 @@ def test_ranks_that_pass_through_the_folder_can_read_the_hostfile_alone(tmp_path
         os.umask(before)
     assert made == open_to_others(Path(run.folder)) == {"hostfile"}
     assert {path.name for path in Path(run.folder).iterdir()} == {
-        "record.json", "code.diff", "lock", "log", "log.marks", "stdin", "stdin.end", "operator", "stop", "hostfile",
-        "end.json", "new",
+        "record.json", "code.diff", "lock", "log", "log.marks", "stdin", "stdin.cut", "stdin.end", "operator", "stop",
+        "hostfile", "end.json", "new",
     }  # fmt: skip
     assert (tmp_path / code.MISSING).stat().st_mode & 0o77 == 0
 

@@ -586,6 +586,26 @@ def test_a_folder_that_cannot_be_made_ends_the_rank_before_its_command(tmp_path:
     assert not (tmp_path / "began").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("blocked", "name"), [("runs", "KIT_OUTPUT_DIR"), ("runs/a-run/checkpoints", "KIT_CHECKPOINT_DIR")]
+)
+def test_a_folder_that_cannot_be_made_for_a_user_ends_the_rank_with_the_cause(
+    tmp_path: Path, blocked: str, name: str
+) -> None:
+    file = tmp_path / blocked
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    process = start("sh", "-c", f"touch {tmp_path}/began", **folders(tmp_path), KIT_USER="1000:1000")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4
+    (line,) = [line for line in err.splitlines() if line.startswith(b"kit-rank: ")]
+    assert line.startswith(f"kit-rank: cannot make {name}: {tmp_path}/runs".encode())
+    assert line.endswith((b": Not a directory", b": File exists"))
+    assert b"Traceback" not in err
+    assert not (tmp_path / "began").exists()
+
+
 OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 MORE = ("JAX_COORDINATOR_ADDRESS", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 OPEN_MPI = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import pty
 import re
 import struct
@@ -16,6 +17,7 @@ from kit.cli.screen.live import LiveLine
 from kit.cli.screen.plain import Quiet
 from kit.cli.screen.terminal import Terminal
 from kit.events import Event, OutputLine, Stream, UnfinishedLine, Warned
+from kit.remote.run.lines import output_line, text_so_far
 
 
 class Tty(io.StringIO):
@@ -155,3 +157,66 @@ def test_a_bar_has_the_width_of_the_stream_that_shows_it(
         terminal.show_unfinished(err, "=" * 300, "0")
         assert terminal.told_width == (columns or 80)
         assert shown.read(1000).count(b"=") in (cells, cells - 1)
+
+
+# What is not UTF-8
+
+CAFE = b"caf\xe9"
+
+
+def raw(data: bytes = CAFE, source: str = "") -> OutputLine:
+    return output_line(data, stream="stdout", source=source)
+
+
+def state(data: bytes, source: str = "") -> UnfinishedLine:
+    return UnfinishedLine(text=text_so_far(data), source=source)
+
+
+@pytest.mark.parametrize(
+    ("events", "written"),
+    [
+        ([raw(), line("next", "", "stdout")], b"caf\xe9\nnext\n"),
+        ([raw(source="3")], b"3 | caf\xe9\n"),
+        ([raw(b"\x1f\x8b\x00\xff\r\x1b[2J")], b"\x1f\x8b\x00\xff\r\x1b[2J\n"),
+        # Its beginning is there already.
+        ([state(b"\xc3\xb6ca"), raw(b"\xc3\xb6caf\xe9")], b"\xc3\xb6caf\xe9\n"),
+        ([state(b"ca", "3"), raw(source="3")], b"3 | caf\xe9\n"),
+        # A state that is not UTF-8 is not shown, because nothing can take it back.
+        ([state(b"c"), state(CAFE), raw(b"caf\xe9!")], b"caf\xe9!\n"),
+        ([state(CAFE), raw(b"caf\xe9!")], b"caf\xe9!\n"),
+        # Another line came in between, or the program went back.
+        ([state(b"ca"), line("more", "3", "stdout"), raw()], b"ca\n3 | more\ncaf\xe9\n"),
+        ([state(b"10%"), raw()], b"10%\rcaf\xe9\n"),
+        ([state(b"ca", "0"), raw(source="1"), line("call", "0", "stdout")], b"0 | ca\n1 | caf\xe9\n0 | call\n"),
+    ],
+)
+def test_a_pipe_gets_the_bytes_of_a_line_that_is_not_utf_8(events: list[Event], written: bytes) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    reporter = Quiet(Terminal(out=out, err=io.StringIO(), environ={}))
+    for event in events:
+        reporter.report(event)
+    reporter.close()
+    assert isinstance(out.buffer, io.BytesIO)
+    assert out.buffer.getvalue() == written
+
+
+def test_a_terminal_gets_marks_in_place_of_such_bytes_unless_it_wants_all() -> None:
+    class Screen(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    for wants_all, written in ((False, "caf\ufffd\n".encode()), (True, b"caf\xe9\n")):
+        out = Screen(io.BytesIO(), "utf-8")
+        terminal = Terminal(out=out, err=io.StringIO(), environ={})
+        terminal.raw = wants_all
+        Quiet(terminal).report(raw())
+        assert isinstance(out.buffer, io.BytesIO)
+        assert out.buffer.getvalue() == written
+
+
+def test_json_has_marks_in_place_of_such_bytes() -> None:
+    terminal = Terminal(out=io.StringIO(), err=io.StringIO(), environ={})
+    JsonLines(terminal, Quiet(terminal)).report(raw(source="3"))
+    assert isinstance(terminal.out, io.StringIO)
+    line = {"kit": 1, "kind": "line", "text": "caf\ufffd", "stream": "stdout", "source": "3"}
+    assert json.loads(terminal.out.getvalue()) == line

@@ -95,7 +95,18 @@ def test_a_whole_run(following: StartFollowing, head: Head, tagged: bool) -> Non
 def test_bytes_that_are_no_text(following: StartFollowing) -> None:
     follower = following(*ranks(1, r"printf 'a\377b\n'"))
     to_its_end(follower)
-    assert texts(follower) == ["a\ufffdb"]
+    assert [line for line in remembered(follower).lines if line.stream == "stdout"] == [
+        OutputLine(text="a\ufffdb", raw=b"a\xffb")
+    ]
+
+
+def test_a_line_of_mpirun_that_is_no_text_keeps_its_bytes(following: StartFollowing) -> None:
+    """Also in an open frame, which waits for its end."""
+    rule = "-" * 20
+    follower = following("sh", "-c", rf"printf 'a\377b\n%s\nc\377d\n' {rule} >&2")
+    to_its_end(follower)
+    raw = [line.raw for line in remembered(follower).lines if line.stream == "stderr"]
+    assert raw == [b"a\xffb", None, b"c\xffd"]
 
 
 # Rank 0 fails when rank 1 is ready to print something about it.
@@ -313,6 +324,66 @@ def test_a_part_of_a_log_ends_after_a_break_too(
     assert len(remembered(part).warnings) == 1
     assert texts(part) == [f"line {n}" for n in range(1, 301)]
     assert to_its_end(run)["exit_code"] == 0
+
+
+def held(follower: Follower, until_this: Callable[[], object]) -> None:
+    """Let the follower hold the connection in a thread until then, and check that this thread ends at once."""
+    over = threading.Event()
+    thread = threading.Thread(target=follower.hold, args=(over,), daemon=True)
+    thread.start()
+    until(until_this)
+    over.set()
+    thread.join(10.0)
+    assert not thread.is_alive()
+
+
+def test_what_comes_while_a_connection_is_held_is_printed_once(following: StartFollowing, head: Head) -> None:
+    cut, gate = head.folder / "cut", head.folder / "gate"
+    script = f"echo one; until [ -e {gate} ]; do sleep 0.02; done; echo late; exit 3"
+    follower = following(*ranks(1, script), before=head.breaks_when(cut))
+    assert follower.wait_for_rank()
+    reporter = follower.reporter
+
+    def dialled(times: int) -> bool:
+        return (head.folder / "dialled").read_text().count("x") == times
+
+    def goes_on() -> bool:
+        if b"one\n" in head.log():
+            cut.touch()
+        if dialled(2):
+            gate.touch()
+        return (head.runs / head.ids[0] / "end.json").exists() and head.processes() == []
+
+    held(follower, goes_on)
+    assert follower.reporter is reporter
+    assert to_its_end(follower)["exit_code"] == 3
+    assert texts(follower) == ["one", "late"]
+    assert remembered(follower).warnings == []
+    # The run's end is no break.
+    assert dialled(2)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_connection_that_cannot_be_held_is_reported_afterwards(
+    following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """The thread ends without the next try."""
+    monkeypatch.setattr(follow, "AGAIN_S", 600.0 if refused else 0.2)
+    monkeypatch.setattr(follow, "AGAIN_EVERY_S", 0.01)
+    monkeypatch.setattr(follow, "REFUSED_EVERY_S", 600.0)
+    words = "Permission denied (publickey)." if refused else "ssh: no route"
+    cut = head.folder / "cut"
+    limit = f"{head.breaks_when(cut)}; if [ $count != 1 ]; then echo '{words}' >&2; exit 255; fi"
+    follower = following(*ranks(1, "exec sleep 600"), before=limit)
+    assert follower.wait_for_rank()
+    cut.touch()
+    held(follower, lambda: (head.folder / "dialled").read_text().count("x") > 1)
+    assert remembered(follower).warnings == []
+    monkeypatch.setattr(follow, "AGAIN_S", 0.1)
+    monkeypatch.setattr(follow, "REFUSED_EVERY_S", 0.1)
+    with pytest.raises(UnreachableError):
+        to_its_end(follower)
+    assert len(remembered(follower).warnings) == 1
 
 
 def test_it_gives_up_in_the_end(following: StartFollowing, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:

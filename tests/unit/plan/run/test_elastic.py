@@ -86,13 +86,29 @@ def holder(number: int, *slots: int) -> RunRecord:
         ({"min_np": 2}, [holder(1, 0, 1)], (2, 2, None)),
         # They do not fit now: place_free says who holds the slots, or waits.
         ({"min_np": 3}, [holder(1, 0, 1)], (3, 3, None)),
-        ({"min_np": 8}, [], (8, 8, None)),
+        ({"min_np": 4}, [holder(1, 0, 1)], (4, 4, None)),
     ],
 )
 def test_how_many_ranks_start(
     given: dict[str, int], living: list[RunRecord], ranks: tuple[int, int, int | None]
 ) -> None:
     assert elastic.ranks(with_policy(**given), [node(1), node(2)], living) == ranks
+
+
+@pytest.mark.parametrize(
+    ("hosts", "share", "text", "hint"),
+    [
+        (2, 0, "the 4 ranks that fit", "use --min-np 4, add hosts, or raise slots= in the"),
+        (2, 2, "the 2 ranks that fit", "use --min-np 2, or add hosts in the hosts file"),
+        (1, 2, "the only rank that fits", "use --min-np 1, or add hosts in the hosts file"),
+    ],
+)
+def test_more_ranks_at_least_than_fit_are_refused_with_the_option(hosts: int, share: int, text: str, hint: str) -> None:
+    """Whatever runs there now. --np has no meaning with --elastic."""
+    nodes = [replace(node(number), gpus=2) for number in range(1, hosts + 1)]
+    with pytest.raises(InputError, match=f"^--min-np 8 is more than {text} on these hosts$") as caught:
+        elastic.ranks(with_policy(min_np=8), nodes, [holder(1, 0, 1)], share=share)
+    assert str(caught.value.hint).startswith(hint)
 
 
 def test_kit_elastic_gets_names_and_never_values() -> None:

@@ -30,6 +30,11 @@ def test_lines_and_how_far_unfinished_ones_are() -> None:
     ]
 
 
+def test_a_line_that_is_not_utf_8_keeps_its_bytes() -> None:
+    (line,) = _events(iter([(b"caf\xe9\n", None)]), tagged=False)
+    assert line == OutputLine(text="caf\ufffd", raw=b"caf\xe9")
+
+
 def relayed(rank: int, kind: str, body: str, more: str = ".") -> tuple[None, bytes]:
     """Return a record of kit-rank, as mpirun passes it on."""
     end = "" if body.endswith("\n") else "\n"
