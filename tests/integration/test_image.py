@@ -450,7 +450,9 @@ def test_the_daemon_starts_nothing_but_the_run(node: Any, allowed: bool) -> None
     command = ("mpirun", "--allow-run-as-root", *options, "-np", "1", "python3", "-c", SPAWN, "localhost")
     code, output = node.exec_run(["sh", "-c", script, "sh", *command])
     text = output.decode()
-    assert ("kit refuses MPI_Comm_spawn" in text, code != 0) == (not allowed, not allowed), text
+    assert ("kit refuses MPI_Comm_spawn" in text) != allowed, text
+    # sh itself is no MPI program, so rank 0 waits for it in vain.
+    assert code != 0
     assert (text.splitlines()[-1] == "0") == allowed, text
 
 
