@@ -120,7 +120,13 @@ echo update-grub >>"$root/fake/log"
 [ ! -e "$root/fake/grub-fails" ] || exit 1
 : >"$root/boot/grub/grub.cfg"
 """,
-    "sleep": """exec /bin/sleep "$(cat "$root/fake/sleep")" """,
+    # A time in seconds, or a file that ends the wait.
+    "sleep": """time=$(cat "$root/fake/sleep")
+case $time in
+  /*) until [ -e "$root$time" ]; do /bin/sleep 0.02; done ;;
+  *) exec /bin/sleep "$time" ;;
+esac
+""",
 }
 # What every Debian has. Nothing else of this machine may be on the PATH.
 TOOLS = (

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,12 @@ def _new_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def vm(tmp_path: Path) -> SetupHost:
-    return SetupHost(tmp_path / "gpu1")
+def vm(tmp_path: Path) -> Iterator[SetupHost]:
+    host = SetupHost(tmp_path / "gpu1")
+    yield host
+    # No timer outlives its test.
+    for name in ("over", "first", "second", "accepts", "end"):
+        host.write(f"/fake/{name}", "")
 
 
 def up(reporter: Remembering, vm: SetupHost, *areas: Area, undo: bool = False, **spec: Any) -> SetupResult:
@@ -604,14 +608,18 @@ def test_an_undo_gives_back_the_original_after_several_setups(reporter: Remember
 
 
 def test_a_confirmed_mtu_stays(reporter: Remembering, vm: SetupHost) -> None:
-    vm.write("/fake/sleep", "3")
+    vm.write("/fake/sleep", "/fake/over")
     up(reporter, vm, "mtu", setup={"mtu": 9000})
     assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
     assert any("a reboot forgets the MTU" in warning.text for warning in reporter.warnings)
+    vm.write("/fake/over", "")
     _until(lambda: not _alive(vm))
     assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
     assert not up(reporter, vm, "mtu", setup={"mtu": 9000}).changed
+    vm.write("/fake/sleep", "/fake/end")
     up(reporter, vm, "mtu", undo=True)
+    vm.write("/fake/end", "")
+    _until(lambda: not _alive(vm))
     assert vm.read("/sys/class/net/eth0/mtu") == "1500\n"
 
 
@@ -633,7 +641,7 @@ def test_an_mtu_that_nobody_confirmed_does_not_become_permanent(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same command again, while the first timer still runs."""
-    vm.write("/fake/sleep", "10")
+    vm.write("/fake/sleep", "/fake/first")
     vm.write("/fake/manager", "ifupdown")
     vm.write("/etc/network/interfaces", "auto eth0\n")
     (vm.root / "bin" / "ifup").symlink_to(vm.root / "bin" / "ip")
@@ -645,21 +653,24 @@ def test_an_mtu_that_nobody_confirmed_does_not_become_permanent(
                 up(reporter, vm, "mtu", setup={"mtu": 9000})
             assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
             assert not kept.exists()
-            vm.write("/fake/sleep", "2")
+            vm.write("/fake/sleep", "/fake/second")
+    vm.write("/fake/second", "")
     # The second timer leads back to what was before the first change.
     _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
+    vm.write("/fake/first", "")
+    _until(lambda: not _alive(vm))
+    assert vm.read("/sys/class/net/eth0/mtu") == "1500\n"
 
 
 @pytest.mark.parametrize("least", [9001, 1500], ids=["at once", "by the timer"])
 def test_a_later_mtu_that_the_card_refuses_leaves_the_way_back_of_an_earlier_one(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
-    vm.write("/fake/sleep", "30")
+    vm.write("/fake/sleep", "/fake/accepts")
     with monkeypatch.context() as patch:
         patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
         with pytest.raises(StepError, match="is not confirmed"):
             up(reporter, vm, "mtu", setup={"mtu": 9000})
-    vm.write("/fake/sleep", "2")
     refuses = f'case "$*" in "link set "*) [ "$6" -lt {least} ] || [ -e $root/fake/accepts ] || exit 2 ;; esac'
     vm.write("/bin/ip", vm.read("/bin/ip").replace("case", f"{refuses}\ncase", 1))
     with pytest.raises(StepError, match="refuses an MTU of 9100 on eth0"):
@@ -687,27 +698,31 @@ def test_an_mtu_for_which_no_file_fits_keeps_the_way_back_of_an_earlier_one(
 def test_an_earlier_timer_does_not_undo_a_later_mtu(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vm.write("/fake/sleep", "2")
+    vm.write("/fake/sleep", "/fake/over")
     with monkeypatch.context() as patch:
         patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
         with pytest.raises(StepError):
             up(reporter, vm, "mtu", setup={"mtu": 9000})
-    vm.write("/fake/sleep", "1")
     up(reporter, vm, "mtu", setup={"mtu": 4000})
+    vm.write("/fake/over", "")
     _until(lambda: not _alive(vm))
     assert vm.read("/sys/class/net/eth0/mtu") == "4000\n"
     assert list(vm.path("/opt/kit/.setup/mtu/eth0").iterdir()) == []
     assert not up(reporter, vm, "mtu", setup={"mtu": 4000}).changed
+    vm.write("/fake/sleep", "/fake/end")
     up(reporter, vm, "mtu", undo=True)
+    vm.write("/fake/end", "")
+    _until(lambda: not _alive(vm))
     assert vm.read("/sys/class/net/eth0/mtu") == "1500\n"
 
 
 def test_a_confirmation_of_another_change_is_refused(vm: SetupHost) -> None:
-    vm.write("/fake/sleep", "1")
+    vm.write("/fake/sleep", "/fake/over")
     for token in ("first", "second"):
         vm.run(program("mtu", "mtu", "eth0", "9000", "1", token), b"", 10)
     assert vm.run(program("mtu_confirm", "eth0", "9000", "first"), b"x", 10).code == 1
     assert vm.run(program("mtu_confirm", "eth0", "9000", "second"), b"x", 10).code == 0
+    vm.write("/fake/over", "")
     _until(lambda: not _alive(vm))
     assert vm.read("/sys/class/net/eth0/mtu") == "9000\n"
 
@@ -728,7 +743,7 @@ def test_a_confirmation_of_another_change_is_refused(vm: SetupHost) -> None:
 def test_an_mtu_is_kept_in_the_way_of_the_network_manager(
     reporter: Remembering, vm: SetupHost, manager: str, path: str, content: str
 ) -> None:
-    vm.write("/fake/sleep", "5")
+    vm.write("/fake/sleep", "/fake/over")
     vm.write("/fake/manager", manager)
     vm.write("/run/systemd/netif/links/2", "NETWORK_FILE=/run/systemd/network/10-netplan-id0.network\n")
     if manager == "netplan":
@@ -752,7 +767,7 @@ def test_an_mtu_is_kept_in_the_way_of_the_network_manager(
 def test_an_undo_leaves_a_folder_that_is_not_kits_alone(
     reporter: Remembering, vm: SetupHost, before: bool, since: tuple[str, ...]
 ) -> None:
-    vm.write("/fake/sleep", "5")
+    vm.write("/fake/sleep", "/fake/over")
     vm.write("/fake/manager", "systemd-networkd")
     vm.write("/run/systemd/netif/links/2", "NETWORK_FILE=/run/systemd/network/10-netplan-id0.network\n")
     folder = vm.path("/etc/systemd/network/10-netplan-id0.network.d")

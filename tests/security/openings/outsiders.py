@@ -614,8 +614,8 @@ _METRICS = (
         border="From others to the metrics of `kit metrics`",
         what="kit metrics takes all addresses without --all-addresses",
         file="kit/flows/metrics.py",
-        old="if unspecified and not anywhere:",
-        new="if unspecified and not listen.port:",
+        old="if address.is_unspecified and not anywhere:",
+        new="if address.is_unspecified and not listen.port:",
         tests=(*_METRICS_TESTS, "need_a_word"),
     ),
     Opening(
