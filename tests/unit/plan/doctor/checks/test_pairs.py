@@ -100,6 +100,17 @@ def test_a_firewall_on_one_host() -> None:
     )
 
 
+def test_firewalls_on_two_hosts_have_their_own_ports() -> None:
+    def closed(pair: PairSeen) -> PairSeen:
+        numbers = {"gpu2": 33, "gpu3": 1024}
+        return changed(pair, ports=ports(numbers[pair.target])) if pair.target in numbers else pair
+
+    assert seen(port_filtered.CHECK, examined(closed, count=6)) == [
+        (("gpu2",), "other hosts cannot connect to it: port 33 timed out"),
+        (("gpu3",), "other hosts cannot connect to it: port 1024 timed out"),
+    ]
+
+
 def test_a_firewall_for_what_leaves() -> None:
     value = examined(lambda pair: changed(pair, ports=ports(33, 1024, 41234)) if pair.source == "gpu3" else pair)
     (sight,) = port_filtered.judge(value)
@@ -189,6 +200,28 @@ def test_a_path_between_two_hosts_that_loses_large_packets() -> None:
 def test_tcp_adapts_only_if_it_carries_more_than_a_megabyte_a_second(rate: float | None, severity: str | None) -> None:
     value = examined(lambda pair: changed(pair, mtu=8500, mtu_local=9001, rate=rate))
     assert {sight.severity for sight in path_mtu.judge(value)} == {severity}
+
+
+@pytest.mark.parametrize("missing", ["mtu", "mtu_local"])
+def test_a_path_of_which_half_was_measured_is_no_finding(missing: str) -> None:
+    assert seen(path_mtu.CHECK, examined(lambda pair: changed(pair, **{"mtu": 1400, missing: None}))) == []
+
+
+def test_each_of_two_lossy_hosts_has_its_own_size() -> None:
+    def lossy(pair: PairSeen) -> PairSeen:
+        sizes = {"gpu2": 1400, "gpu3": 1300}
+        return changed(pair, mtu=sizes[pair.target], rate=0.0) if pair.target in sizes else pair
+
+    assert [(hosts, text.partition("; ")[0]) for hosts, text in seen(path_mtu.CHECK, examined(lossy, count=6))] == [
+        (("gpu2",), "packets that it receives arrive up to 1400 bytes"),
+        (("gpu3",), "packets that it receives arrive up to 1300 bytes"),
+    ]
+
+
+def test_lossy_paths_that_were_measured_from_one_host_only() -> None:
+    """It receives over none of them."""
+    value = examined(lambda pair: changed(pair, mtu=1400, rate=0.0) if pair.source == "gpu1" else None)
+    assert [hosts for hosts, _ in seen(path_mtu.CHECK, value)] == [("gpu1",), ("gpu2",), ("gpu3",), ("gpu4",)]
 
 
 def test_of_several_lossy_paths_of_a_host_the_smallest_is_named() -> None:
