@@ -111,7 +111,8 @@ def run(argv: tuple[str, ...], out: str | Ran | None) -> dict[str, Any]:
 
 
 def boot(*modules: str) -> dict[str, Any]:
-    kernels = ("6.1.0-9-cloud-amd64", KERNEL, "6.1.0-31-cloud-amd64")
+    # In the order of a shell.
+    kernels = (KERNEL, "6.1.0-31-cloud-amd64", "6.1.0-9-cloud-amd64")
     paths = [*(f"/boot/vmlinuz-{kernel}" for kernel in kernels), *(f"/lib/modules/{module}" for module in modules)]
     return {"links": dict.fromkeys(paths, "")}
 
@@ -160,6 +161,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         ],
     ),
     (gpu_xid, log(NVRM.format(45), NVRM.format(63)), []),
+    (gpu_xid, run(LOG, Ran(code=1, out=NVRM.format(79))), []),
     (
         gpu_xid,
         log("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Fatal, Link 30\n"),
@@ -395,6 +397,10 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         smi(MIG, MIG.replace("Disabled", "Enabled")),
         ["GPU [0-1]: MIG is on without a MIG device, so no program can compute", "GPU [0-1]: MIG is on, usual off"],
     ),
+    (gpu_mode, smi("<pending_mig>Disabled", "<pending_mig>Enabled", 1), ["GPU 0: MIG will be on after a reset"]),
+    # A GPU that has no MIG.
+    (gpu_mode, smi("<current_mig>Disabled", "<current_mig>N/A", 1), []),
+    (gpu_mode, smi("<pending_mig>Disabled", "<pending_mig>N/A", 1), []),
     (gpu_peermem, {"links": {PEERMEM: None}}, ["the module nvidia_peermem is not loaded"]),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": OPEN}}, []),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": None}}, []),
@@ -488,6 +494,7 @@ def test_an_error_of_a_program_is_only_worth_a_look() -> None:
         *((NVLINK.format(number, "Fatal"), [("breaks", False)]) for number in range(144, 151)),
         (RECOVERY.format("0x0 (None)", "0x1 (GPU Reset Required)"), [("breaks", False)]),
         (RECOVERY.format("0x1 (GPU Reset Required)", "0x0 (None)"), []),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Fatal, Link 30\n", [("breaks", False)]),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 30\n", [("watch", False)]),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Data {0x00000001, 0x00000000}\n", []),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Severity 1 Engine instance 30\n", []),

@@ -259,6 +259,8 @@ def test_a_cpu_that_chooses_its_clock_is_only_worth_a_look() -> None:
     folder = f"{CPU}/cpu0/cpufreq"
     host = HEAD.but(files={f"{folder}/scaling_governor": "powersave\n", f"{folder}/scaling_driver": "intel_pstate\n"})
     assert [sight.severity for sight in judged(governor.CHECK, host)] == ["watch"]
+    fixed = host.but(files={f"{folder}/scaling_driver": "acpi-cpufreq\n"})
+    assert [sight.severity for sight in judged(governor.CHECK, fixed)] == [None]
 
 
 def test_more_cpus_than_the_others_are_only_worth_a_look() -> None:
