@@ -84,7 +84,7 @@ def test_a_run_is_over_if_it_had_ranks_and_has_none() -> None:
 
 
 def reading(second: int, **values: Any) -> SuspectReading:
-    """Return one of several readings of a host: rank 0 of the run, and rank 0 of another one."""
+    """Return one of several readings of a host: two ranks of the run, and one of another run."""
     fields = {
         "at": 100.0 + second,
         "heard": float(second),
@@ -95,6 +95,7 @@ def reading(second: int, **values: Any) -> SuspectReading:
         "iowait": 5.0,
         "ranks": (
             RankReading(run="other", rank=0, pid=8, allowed="0", throttled_s=99.0 * second),
+            RankReading(run="r", rank=1, pid=6, allowed="7", throttled_s=77.0 * second),
             RankReading(run="r", rank=0, pid=7, allowed="0-3", throttled_s=0.5 * second),
         ),
         "others": (Other(pid=9, comm="cc1", cpu=150.0, core=3), Other(pid=10, comm="ld", cpu=7.0, core=None)),
@@ -137,6 +138,15 @@ def test_what_a_host_does_not_say_is_nothing() -> None:
     assert (one.seconds, one.steal, one.iowait, one.busy, one.gpus) == (3.0, 0.0, 0.0, 0.0, None)
     (rank,) = one.ranks
     assert (rank.pid, rank.throttled, rank.cores) == (0, 0.0, "")
+    # Nor does the length decide what a cgroup took.
+    no_length = watched("r", PLACES, {"gpu1": [reading(0), reading(2, seconds=None)]}, {}).hosts["gpu1"][1]
+    assert (no_length.seconds, no_length.ranks[0].throttled) == (2.0, 0.0)
+    # A clock that was set meanwhile.
+    later = watched("r", PLACES, {"gpu1": [reading(0), reading(2, at=9000.0)]}, {}).hosts["gpu1"][1]
+    assert later.seconds == 2.0
+    # A rank that begins, or ends, has no earlier or later figures.
+    for rows in ([reading(0, ranks=()), reading(2)], [reading(0), reading(2, ranks=())]):
+        assert watched("r", PLACES, {"gpu1": rows}, {}).hosts["gpu1"][1].ranks[0].throttled == 0.0
     # A clock that was set back.
     (_, one) = watched("r", PLACES, {"gpu1": [reading(3, **bare), reading(0, **bare)]}, {}).hosts["gpu1"]
     assert one.seconds == pytest.approx(1e-3)

@@ -56,6 +56,9 @@ def whole(problem: KitError, host: str) -> None:
         ({"gpus": gpus(2)}, 0, "2 × NVIDIA A100-SXM4-40GB, but the engine cannot", "nvidia-container-toolkit"),
         ({"python": "3.5.2"}, 0, "has Python 3.5.2; Python 3.6 or newer is required", "apt-get install python3"),
         ({"python": "2.7"}, 0, "has Python 2.7; Python 3.6 or newer", "dnf install python3"),
+        ({"python": "3"}, 0, "has Python 3; Python 3.6 or newer", "apt-get install python3"),
+        ({"python": "x.y"}, 0, "has Python x.y; Python 3.6 or newer", "apt-get install python3"),
+        ({"python": "3.x"}, 0, "has Python 3.x; Python 3.6 or newer", "apt-get install python3"),
         ({"python": None}, 0, "has no python3; Python 3.6 or newer", "apt-get install python3"),
         (
             {"disk_free_mib": 3071},
@@ -162,6 +165,17 @@ def test_a_new_port_is_not_the_nodes_own_while_it_listens_on_the_last_one(
     )  # fmt: skip
     seen = facts(3, listening=frozenset(listening), containers=(container(),))
     assert (port_problem(seen, SPEC, node(3), before) is not None) is taken
+    # Without a node that runs, the port is another program's.
+    idle = replace(seen, containers=(container(running=False),))
+    assert (port_problem(idle, SPEC, node(3), before) is not None) is bool(listening & {"0.0.0.0:33", "10.0.0.3:33"})
+
+
+def test_a_cluster_that_is_stopped_takes_no_port() -> None:
+    stopped = container(cluster="other", running=False)
+    problem = port_problem(facts(3, listening=frozenset({"10.0.0.3:33"}), containers=(stopped,)), SPEC, node(3))
+    assert problem is not None
+    assert problem.message == "port 33 is taken (10.0.0.3:33)"
+    assert problem.hint == "set another ssh_port: in kit.yaml"
 
 
 @pytest.mark.parametrize(("files", "problem"), [({"node.env": "1"}, False), ({}, True)])
@@ -169,6 +183,8 @@ def test_the_port_of_a_node_is_not_taken_if_its_engine_hangs(files: dict[str, st
     """Without the engine's list of containers, nobody knows which program listens."""
     seen = facts(3, engine="", slow=True, listening=frozenset({"10.0.0.3:33"}), files=files)
     assert (port_problem(seen, SPEC, node(3)) is not None) == problem
+    # An engine that answers lists no node of this cluster.
+    assert port_problem(replace(seen, engine="27.5.1", slow=False), SPEC, node(3)) is not None
 
 
 def test_only_a_source_that_no_host_has_is_missing() -> None:
@@ -211,6 +227,8 @@ def test_another_architecture() -> None:
         ((container(running=False),), False),
         ((container(spec="old"),), False),
         ((container(service="mpihead", name="kit-lab-mpihead"),), False),
+        ((container(service="mpihead"),), False),
+        ((container(name="kit-lab-mpihead"),), False),
         ((container(), container(name="kit-lab-mpihead", service="mpihead")), False),
         ((container(cluster="other"),), False),
     ],

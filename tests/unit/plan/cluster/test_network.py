@@ -13,7 +13,15 @@ from kit.errors import InputError, InputErrors, KitError, StepError
 from kit.model.observed import Interface
 from kit.model.spec import ClusterSpec
 from kit.model.values import replace
-from kit.plan.cluster.network import covering, data_interfaces, data_networks, mpi_network, pick_interface
+from kit.plan.cluster.network import (
+    covering,
+    data_interfaces,
+    data_networks,
+    from_inventory,
+    is_address,
+    mpi_network,
+    pick_interface,
+)
 from kit.plan.cluster.nodes import cluster_record, nodes_of
 from kit.plan.cluster.wires import environment
 from tests.fakes.facts import DOCKER0, facts, host, interfaces
@@ -105,6 +113,12 @@ def test_an_address_that_only_this_host_reaches_is_never_taken(address: str, nam
 )
 def test_covering(addresses: list[str], expected: str) -> None:
     assert covering(addresses) == expected
+
+
+def test_before_a_host_is_observed_the_hosts_file_says_its_address() -> None:
+    assert from_inventory(host(4, internal="10.9.0.4")) == "10.9.0.4"
+    assert from_inventory(host(4, address="gpu4.example")) == "gpu4.example"
+    assert [is_address(word) for word in ("10.9.0.4", "gpu4.example", "2001:db8::1")] == [True, False, False]
 
 
 def test_covering_nothing_is_an_error() -> None:
