@@ -71,11 +71,15 @@ def test_the_example_means_what_it_says() -> None:
         ("n\nn", 2),
         ("n slots=2\nn", 3),
         ("n slots = 4", 4),
+        ("n slots =4", 4),
+        ("n slots= 4", 4),
         ("n count=4", 4),
         ("n cpu=4", 4),
+        ("n slots=4 max_slots=4", 4),
         ("n max_slots=3", 3),
         ("n max-slots=3", 3),
         ("n slots=2 // note", 2),
+        ("n slots=2 // note // slots=4", 2),
         ("n slots=2 /* note */", 2),
         ("n\tslots=2", 2),
         ("u@n slots=2", 2),
@@ -154,6 +158,8 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("n nccl_ib_hca=mlx5_0", 1, "there is no setting", "in kit, write hca="),
         ("n slots=0", 1, "slots=0 leaves no room for a rank", "head_runs_ranks: false"),
         ("n slots=many", 1, "slots=many is not a number from 1 to 4096", "slots=8"),
+        ("n slots=4097", 1, "slots=4097 is not a number from 1 to 4096", "slots=8"),
+        ("n port=0", 1, "port=0 is not a number from 1 to 65535", "port=22"),
         ("n slots=4,max_slots=8", 1, "slots=4,max_slots=8 is not a number", "put a space"),
         ("n slots=4 max_slots=3", 1, "max_slots=3 is below slots=4", "max_slots=4"),
         ("n slots=2 slots=3", 1, "slots= occurs twice on this line", "once"),
@@ -173,6 +179,8 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("10.0.0.11 10.0.0.12", 1, "'10.0.0.12' is a second word", "put '10.0.0.12' on another line"),
         ("n slots:8", 1, "'slots:8' has a colon", "write slots=8"),
         ("n slots: 8", 1, "'slots:' has a colon", "write slots=8"),
+        ("n slots:", 1, "'slots:' has a colon", "write slots=VALUE"),
+        ("n gpus", 1, "'gpus' has no value", "gpus=VALUE"),
         ("n gpus:8", 1, "'gpus:8' has a colon", "write slots=8"),
         ("u@n -p 2222", 1, "'-p' is an option of ssh", "write port=2222"),
         ("u@n -p2222", 1, "'-p2222' is an option of ssh", "write port=2222"),
@@ -180,6 +188,7 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("n -l", 1, "'-l' is an option of ssh", "write user=VALUE"),
         ("n key='my key' slots=2", 1, "key= has a single quote", 'write key="my key"'),
         ("n key='~/.ssh/a'", 1, "key= has a single quote", "write key=~/.ssh/a"),
+        ("n name=\"a\" key='~/.ssh/a'", 1, "key= has a single quote", "write key=~/.ssh/a"),
         ("n n2 slots=2", 1, "'n2' is a second word", "another line"),
         ("n,n2", 1, "'n,n2' is not an address", "one VM on each line"),
         ("10.0.0.0/24", 1, "'10.0.0.0/24' is not an address", "only the VM's address"),
@@ -204,7 +213,12 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("gpu[0-99999]", 1, "[0-99999] has more than 10000 hosts", "smaller"),
         ("g[0-999]n[0-999]", 1, "'g[0-999]n[0-999]' has more than 10000 hosts", "smaller"),
         ("gpu[1-4] name=x", 1, "the line has 4 VMs, but name=x has 1 value", "name=gpu[01-04]"),
-        ("gpu[1-4] internal=10.0.0.[1-3]", 1, "the line has 4 VMs", "internal=10.0.0.[1-4]"),
+        (
+            "gpu[1-4] internal=10.0.0.[1-3]",
+            1,
+            "the line has 4 VMs, but internal=10.0.0.[1-3] has 3 values",
+            "internal=10.0.0.[1-4]",
+        ),
         ("gpu internal=10.0.0.[1-3]", 1, "internal=10.0.0.[1-3] has 3 values", "internal=10.0.0.1"),
         ("gpu internal=node1", 1, "internal=node1 is not an IPv4 address", "internal=10.0.0.11"),
         ("gpu internal=127.0.0.1", 1, "internal=127.0.0.1 is a loopback address", "internal=10.0.0.11"),
@@ -252,6 +266,10 @@ def test_very_many_problems_are_counted_not_listed() -> None:
         ("n\n/* x", 2, "the comment that starts with /* has no end", "*/"),
         ("[gpus]", 1, "'[gpus]' is a group of an Ansible inventory", "delete this line"),
         ("rank 0=n slot=0", 1, "this line belongs in a rankfile", "slots=4"),
+        ("rank 0=n", 1, "this line belongs in a rankfile", "slots=4"),
+        ("rank 8", 1, "'8' is a second word", "another line"),
+        ("n 0=n slot=0", 1, "there is no setting '0'=", "slots="),
+        ("n key=a\x07b", 1, "key= contains an unprintable character", "write the path of the private key"),
         ("a\n^a", 2, "'^a' excludes a host in mpirun's syntax", "# a"),
         ("slots=4 n", 1, "the line starts with 'slots=4', not with an address", "10.0.0.11 slots=4"),
     ],
@@ -290,6 +308,35 @@ def test_one_host_has_4096_slots_at_most_however_they_are_counted() -> None:
 def test_a_single_quote_in_double_quotes_or_a_comment_is_only_a_character() -> None:
     assert one("n key=\"'k\" # name='x'").key == "'k"
     assert render_hosts(parse_hosts('n key="\'k"', source="h")) == 'n key="\'k"\n'
+
+
+@pytest.mark.parametrize("text", ["gpu1 gpu2", "10.0.0.1 10.0.0.2", "10.0.0.1 a/b", "10.0.0.1 word:8"])
+def test_a_second_word_that_cannot_be_the_name_of_the_vm_is_not_called_one(text: str) -> None:
+    first, word = text.split()
+    assert problems(text) == [
+        (
+            1,
+            f"'{word}' is a second word after '{first}', but a line holds one VM",
+            f"put '{word}' on another line, or write # before it",
+        )
+    ]
+
+
+def test_a_path_may_have_an_equals_sign() -> None:
+    assert one("n key=/keys/a=b slots=2").key == "/keys/a=b"
+
+
+def test_a_host_may_be_named_rank() -> None:
+    assert one("rank slots=4").slots == 4
+
+
+def test_an_option_of_ssh_gets_only_its_own_word() -> None:
+    assert problems("u@n -p 2222 slots=2") == [(1, "'-p' is an option of ssh", "write port=2222")]
+
+
+def test_a_comment_after_a_quote_is_no_setting() -> None:
+    host = one('n key="my key" "" // slots=9')
+    assert (host.key, host.slots) == ("my key", None)
 
 
 def test_a_rendered_inventory_says_only_what_differs() -> None:

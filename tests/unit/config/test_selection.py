@@ -34,6 +34,9 @@ def test_hosts_come_in_the_order_of_the_file_each_once(wanted: str, names: list[
         ("zzz", "'zzz' is not in hosts", "hosts there: gpu01, gpu02, gpu03, gpu04, far"),
         ("gpu[01-05]", "'gpu05' is not in hosts", "gpu0"),
         ("gpu01:2", "'gpu01:2': a list of hosts takes no number", "slots=2"),
+        # No number of slots, and no host before it.
+        ("gpu01:x", "'gpu01:x' is not in hosts", "did you mean gpu01"),
+        ("zzz:2", "'zzz:2' is not in hosts", "hosts there: gpu01, gpu02, gpu03, gpu04, far"),
         (" , ", "the list names no host", "such as gpu01"),
         ("gpu[2-1]", "[2-1] runs backwards", "[1-2]"),
         ("gpu[1,2", "has a '[' with no ']'", "]"),
@@ -44,6 +47,13 @@ def test_an_unknown_host_gets_similar_names(wanted: str, message: str, hint: str
         select_hosts(INVENTORY, wanted)
     assert message in caught.value.message
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_of_many_hosts_five_are_listed(count: int, more: str) -> None:
+    with pytest.raises(InputError) as caught:
+        select_hosts(parse_hosts(f"gpu[1-{count}]\n", source="hosts"), "zzz")
+    assert caught.value.hint == f"hosts there: gpu1, gpu2, gpu3, gpu4, gpu5{more}"
 
 
 def test_a_host_that_is_named_head_is_that_host() -> None:

@@ -371,6 +371,16 @@ def test_what_swarm_cannot_do_is_refused_with_its_line(folder: Path, volume: str
     assert load_spec(folder, flags={"orchestrator": "compose"}, environ={}).volumes[1] == volume
 
 
+def test_a_base_of_another_distribution_has_packages_with_other_names(folder: Path) -> None:
+    (folder / "kit.yaml").write_text("image: {flavour: ssh-layer, base: 'a:1', packages: [ImageMagick]}\n")
+    assert load_spec(folder, flags={}, environ={}).image.packages == ("ImageMagick",)
+
+
+def test_an_image_without_frameworks_has_a_flavour_that_needs_none(folder: Path) -> None:
+    (folder / "kit.yaml").write_text("image: {flavour: ssh-layer, base: 'a:1', frameworks: []}\n")
+    assert load_spec(folder, flags={}, environ={}).image.frameworks == ()
+
+
 @pytest.mark.parametrize("volume", ["/d:/d", "/d:/d:ro,rslave", "vol:/s:nocopy", "vol:/s:ro"])
 def test_what_swarm_can_do(folder: Path, volume: str) -> None:
     (folder / "kit.yaml").write_text(f"orchestrator: swarm\nvolumes: ['{volume}']\n")

@@ -185,6 +185,12 @@ def test_windows_line_ends_and_a_byte_order_mark_change_nothing() -> None:
         ("image: {frameworks: [torch]}", 1, "item 1: 'torch' is not tensorflow, mxnet or pytorch", "pytorch?"),
         ("image: {frameworks: [mxnet, pytorch]}", 1, "PyTorch does not share an image", "frameworks: [pytorch]"),
         ("image: {flavour: cpu, frameworks: [pytorch]}", 1, "flavour cpu has no PyTorch", "remove flavour:, or"),
+        (
+            "image: {flavour: ssh-layer, base: 'a:1', wheels: wheels}",
+            1,
+            "flavour ssh-layer takes no wheels",
+            "remove wheels:",
+        ),
         ("image: {base: a b}", 1, "image.base: 'a b' is not the name of an image", "base: nvcr.io"),
         (
             "image: {packages: [Htop]}",

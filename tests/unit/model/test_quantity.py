@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kit.model.quantity import bits_per_second, in_words_of_tc, seconds, size_bytes
+from kit.model.quantity import bits_per_second, in_known_units, in_words_of_tc, seconds, size_bytes
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,8 @@ def test_other_words_are_no_duration(text: str) -> None:
         ("200mbit", 2e8, "200mbit"), ("1gbit", 1e9, "1gbit"), ("8Gbps", 8e9, "8gbit"), ("100Mbps", 1e8, "100mbit"),
         ("1.5Gbit/s", 1.5e9, "1500mbit"), ("12.5gbit", 12.5e9, "12500mbit"), ("64kbit", 64e3, "64kbit"),
         ("125MB/s", 1e9, "1gbit"), ("1GBps", 8e9, "8gbit"), ("1000mbit", 1e9, "1gbit"), ("100MBIT", 1e8, "100mbit"),
+        ("100kb/s", 1e5, "100kbit"), ("100kB/s", 8e5, "800kbit"), ("1tbit", 1e12, "1000gbit"),
+        ("999999gbit", 999999e9, "999999gbit"), ("2000bytes/s", 16e3, "16kbit"),
     ],
 )  # fmt: skip
 def test_rates(text: str, value: float, tc: str) -> None:
@@ -56,3 +58,14 @@ def test_a_rate_below_1_kbit_is_none_for_tc() -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("64GiB", "64gb"), ("1.5 GB", "1536mb"), ("1Ti", "1024gb"), ("512Mi", "512mb"), ("1536k", "1536kb"),
+        ("0.5m", "512kb"), ("1.5k", ""), ("0gb", ""), ("64", ""), ("many", ""),
+    ],
+)  # fmt: skip
+def test_sizes_of_other_tools_are_written_in_kits_units(text: str, known: str) -> None:
+    assert in_known_units(text) == known

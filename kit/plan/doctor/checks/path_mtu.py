@@ -10,6 +10,8 @@ from kit.plan.doctor import links
 
 # In bytes/s: a stream that stops reaches less. The first packets of one are small.
 CARRIES = 1e6
+# The ends of a pair (source, target) at which a host is that is named for a direction.
+_ENDS = {"in": slice(1, 2), "out": slice(0, 1), "both": slice(0, 2)}
 
 
 def lossy(examined: Examined) -> dict[links.Pair, tuple[PairSeen, int]]:
@@ -45,7 +47,10 @@ def judge(examined: Examined) -> Iterator[Sight]:
 def _sights(bad: Mapping[links.Pair, tuple[PairSeen, int]], tried: Sequence[links.Pair]) -> Iterator[Sight]:
     blamed, rest = links.blame(bad, tried, directed=True)
     for one in blamed:
-        ends = [value for pair, value in bad.items() if one.host in pair]
+        # A path to another such host is that host's, and may carry less. If all paths are lossy, kit names each host,
+        # also one that only sent.
+        own = [pair for pair in bad if one.host in pair[_ENDS[one.direction]]]
+        ends = [bad[pair] for pair in own or bad if one.host in pair]
         size, least = min(seen.mtu or 0 for seen, _ in ends), max(least for _, least in ends)
         word = {"in": "that it receives", "out": "that it sends", "both": "that it sends or receives"}[one.direction]
         yield Sight(

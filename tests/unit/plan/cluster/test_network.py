@@ -12,7 +12,16 @@ from kit.config.validate import spec_from
 from kit.errors import InputError, InputErrors, KitError, StepError
 from kit.model.observed import Interface
 from kit.model.spec import ClusterSpec
-from kit.plan.cluster.network import covering, data_interfaces, data_networks, mpi_network, pick_interface
+from kit.model.values import replace
+from kit.plan.cluster.network import (
+    covering,
+    data_interfaces,
+    data_networks,
+    from_inventory,
+    is_address,
+    mpi_network,
+    pick_interface,
+)
 from kit.plan.cluster.nodes import cluster_record, nodes_of
 from kit.plan.cluster.wires import environment
 from tests.fakes.facts import DOCKER0, facts, host, interfaces
@@ -78,6 +87,13 @@ def test_an_interface_that_only_begins_like_loopback_is_usable() -> None:
     assert pick_interface(seen, "10.0.0.0/8").name == "long0"
 
 
+@pytest.mark.parametrize(("address", "name"), [("127.0.0.53/8", "eth0"), ("126.0.0.53/8", "dummy0")])
+def test_an_address_that_only_this_host_reaches_is_never_taken(address: str, name: str) -> None:
+    """A resolver or a load balancer may have one on another interface than lo."""
+    seen = facts(4, interfaces=interfaces(dummy0=address, eth0="10.0.0.4/24"), default_interface=None)
+    assert pick_interface(replace(seen, host=host(4, address="gpu4.example")), "auto").name == name
+
+
 @pytest.mark.parametrize(
     ("addresses", "expected"),
     [
@@ -97,6 +113,12 @@ def test_an_interface_that_only_begins_like_loopback_is_usable() -> None:
 )
 def test_covering(addresses: list[str], expected: str) -> None:
     assert covering(addresses) == expected
+
+
+def test_before_a_host_is_observed_the_hosts_file_says_its_address() -> None:
+    assert from_inventory(host(4, internal="10.9.0.4")) == "10.9.0.4"
+    assert from_inventory(host(4, address="gpu4.example")) == "gpu4.example"
+    assert [is_address(word) for word in ("10.9.0.4", "gpu4.example", "2001:db8::1")] == [True, False, False]
 
 
 def test_covering_nothing_is_an_error() -> None:
@@ -142,7 +164,9 @@ def test_the_network_of_mpirun(network: str, addresses: list[str], expected: str
     ("network", "addresses", "others", "expected"),
     [
         ("auto", ["10.0.0.4", "10.0.0.7"], ["10.0.0.6"], "10.0.0.4/32,10.0.0.7/32"),
-        ("auto", ["10.0.0.4", "10.0.0.7"], ["10.0.0.8", "172.17.0.1"], "10.0.0.4/30"),
+        ("auto", ["10.0.0.5", "10.0.0.6"], ["10.0.0.4"], "10.0.0.5/32,10.0.0.6/32"),
+        ("auto", ["10.0.0.5", "10.0.0.6"], ["10.0.0.7"], "10.0.0.5/32,10.0.0.6/32"),
+        ("auto", ["10.0.0.4", "10.0.0.7"], ["10.0.0.8", "10.0.0.3", "172.17.0.1"], "10.0.0.4/30"),
         ("10.0.0.0/8", ["10.0.0.4", "10.0.0.5"], ["10.9.0.1"], "10.0.0.4/32,10.0.0.5/32"),
         ("10.0.0.0/24", ["10.0.0.4", "10.0.0.5"], ["10.9.0.1"], "10.0.0.0/24"),
         # Exact already.

@@ -11,11 +11,12 @@ from kit.errors import InputError, InputErrors, StepError
 from kit.flows.cluster.look import paths_of
 from kit.model.observed import Container, HostFacts, HugePages
 from kit.model.spec import ClusterSpec
+from kit.model.values import replace
 from kit.plan.cluster import compose
 from kit.plan.cluster.nodes import cores_of
 from kit.plan.cluster.resources import problems
 from kit.plan.swarm import deploy as swarm
-from tests.fakes.facts import facts
+from tests.fakes.facts import facts, host
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,27 @@ def pages(total: int, free: int, **more: Any) -> HostFacts:
     return facts(2, huge_pages=HugePages(total_mib=total * 2, free_mib=free * 2), **more)
 
 
+@pytest.mark.parametrize(
+    ("cpus", "cores", "slots", "fault"),
+    [
+        ("exclusive", 8, 9, True),
+        ("exclusive", 8, 8, False),
+        ("exclusive", 0, 9, False),
+        (None, 8, 9, False),
+    ],
+    ids=["too many", "one each", "unknown", "shared"],
+)
+def test_slots_with_cpus_for_themselves_need_one_each(cpus: str | None, cores: int, slots: int, fault: bool) -> None:
+    seen = facts(2, cores=cores, host=host(2, slots=slots))
+    rows = problems(seen, spec_from({"cpus": cpus}))
+    assert [(row.message, row.hint) for row in rows] == [
+        (
+            "has fewer CPUs (8) than slots (9), and cpus: exclusive gives each slot CPUs for itself",
+            "write slots=8 for gpu2 in the hosts file, or remove cpus: exclusive",
+        )
+    ] * fault
+
+
 RUNS = Container(
     name="kit-kit-mpinode", service="mpinode", cluster="kit", image="i", spec="s", running=True, status="Up"
 )
@@ -93,6 +115,9 @@ RUNS = Container(
         (facts(2), "has 0 MiB of free huge pages"),
         (pages(2048, 2047), "has 4094 MiB of free huge pages"),
         (pages(2047, 5000, containers=(RUNS,)), "has 4094 MiB of huge pages"),
+        # Only a run of this cluster gives its pages back.
+        (pages(2048, 0, containers=(replace(RUNS, running=False),)), "has 0 MiB of free huge pages"),
+        (pages(2048, 0, containers=(replace(RUNS, cluster="other"),)), "has 0 MiB of free huge pages"),
         (pages(2048, 2048, absent=frozenset(["/dev/hugepages"])), "no /dev/hugepages through which"),
     ],
 )

@@ -42,12 +42,14 @@ DPKG = ("dpkg-query", "-W", "-f=${db:Status-Want} ${Package}\\n", "*nvidia*")
 PS = ("ps", "-eo", "pid=,user:32=,comm:20=,cgroup=")
 DOCKER_PS = ("docker", "ps", "--no-trunc", "--filter", "label=kit.cluster", "--format", "{{.ID}}")
 FABRIC_VERSION = ("nv-fabricmanager", "--version")
+MANAGER = ("systemctl", "is-active", "nvidia-fabricmanager")
 LOADED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:01:03 UTC 2025\nGCC version: 12\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build  (dvs-builder)\n"
 NVLINK = "[1.0] NVRM: Xid (PCI:0018:01:00): {}, RLW_REMAP {} XC1 i0 Link 10 (0x00000004 0x00000000 0x00000000)\n"
 NVRM = "[ 8310.120] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>, x\n"
 INFOROM = "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n"
 KERNEL = "6.1.0-27-cloud-amd64"
+APT_ON = 'APT::Periodic::Unattended-Upgrade "1";\n'
 PEERMEM = "/sys/module/nvidia_peermem"
 NODE = "a" * 64
 FAR = """\
@@ -77,7 +79,7 @@ def gpus(number: int) -> Machine:
             SMI: capture(),
             TOPO: capture(file="topology.txt"),
             MODINFO: "570.124.06\n",
-            APT: 'APT::Periodic::Unattended-Upgrade "1";\n',
+            APT: APT_ON,
             DPKG: "hold nvidia-driver-570\ninstall nvidia-settings\nunknown nvidia-driver-535\n",
             PS: f"      1 root                             systemd              0::/init.scope\n"
             f"  41210 root                             python3              0::/system.slice/docker-{NODE}.scope\n",
@@ -109,7 +111,8 @@ def run(argv: tuple[str, ...], out: str | Ran | None) -> dict[str, Any]:
 
 
 def boot(*modules: str) -> dict[str, Any]:
-    kernels = ("6.1.0-9-cloud-amd64", KERNEL, "6.1.0-31-cloud-amd64")
+    # In the order of a shell.
+    kernels = (KERNEL, "6.1.0-31-cloud-amd64", "6.1.0-9-cloud-amd64")
     paths = [*(f"/boot/vmlinuz-{kernel}" for kernel in kernels), *(f"/lib/modules/{module}" for module in modules)]
     return {"links": dict.fromkeys(paths, "")}
 
@@ -158,6 +161,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         ],
     ),
     (gpu_xid, log(NVRM.format(45), NVRM.format(63)), []),
+    (gpu_xid, run(LOG, Ran(code=1, out=NVRM.format(79))), []),
     (
         gpu_xid,
         log("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Fatal, Link 30\n"),
@@ -252,6 +256,22 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         },
         [],
     ),
+    # One for other packages spares no driver, nor does another setting that names it.
+    *(
+        (
+            gpu_upgrades,
+            {
+                "runs": {
+                    DPKG: "install nvidia-driver-570\n",
+                    APT: f'APT::Periodic::Unattended-Upgrade "1";\nUnattended-Upgrade::{line}\n',
+                }
+            },
+            ["unattended-upgrades may replace nvidia-driver-570"],
+        )
+        for line in ('Package-Blacklist:: "docker-";', 'Package-Whitelist:: "nvidia-";')
+    ),
+    (gpu_upgrades, {"runs": {DPKG: "install nvidia-driver-570\n", APT: Ran(code=1, out=APT_ON)}}, []),
+    (gpu_upgrades, {"runs": {DPKG: "install nvidia-driver-570\n", APT: "\n"}}, []),
     (
         gpu_next_kernel,
         boot(f"{KERNEL}/updates/dkms/nvidia-current.ko"),
@@ -296,10 +316,24 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         run(FABRIC_VERSION, "Fabric Manager version is : 565.1.2"),
         ["the fabric manager has version 565.1.2, the driver 570.124.06"],
     ),
+    (gpu_fabric, run(FABRIC_VERSION, Ran(code=1, out="Fabric Manager version is : 565.1.2")), []),
+    *(
+        (
+            gpu_fabric,
+            run(MANAGER, Ran(code=3, out=f"{state}\n")),
+            ["the VM has NVSwitches, and nvidia-fabricmanager does not run"],
+        )
+        for state in ("inactive", "failed")
+    ),
+    *((gpu_fabric, run(MANAGER, Ran(code=code, out=f"{state}\n")), []) for code, state in ((0, "active"), (4, ""))),
+    # Without NVSwitches, a VM needs no manager.
     (
         gpu_fabric,
-        run(("systemctl", "is-active", "nvidia-fabricmanager"), Ran(code=3, out="inactive\n")),
-        ["the VM has NVSwitches, and nvidia-fabricmanager does not run"],
+        {
+            "links": {"/proc/driver/nvidia-nvswitch/devices/0000:c1:00.0": None},
+            **run(MANAGER, Ran(code=3, out="inactive\n")),
+        },
+        [],
     ),
     (gpu_pcie, smi(*NARROW, 1), ["GPU 0: 4 of 16 PCIe lanes"]),
     (gpu_pcie, smi("<current_link_gen>5<", "<current_link_gen>1<", 1), ["GPU 0: PCIe generation 1 of 5 under load"]),
@@ -321,6 +355,24 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         ["GPU 0: my \\x1b prog of alice, process 41210"],
     ),
     (gpu_busy, run(PS, None), []),
+    (
+        gpu_busy,
+        run(PS, Ran(code=1, out="  41210 alice                            prog                 0::/user.slice\n")),
+        [],
+    ),
+    # An engine that does not answer knows no container.
+    (gpu_busy, run(DOCKER_PS, Ran(code=1, out="")), []),
+    # A desktop.
+    (
+        gpu_busy,
+        {
+            "runs": {
+                PS: "  41210 root                             Xorg                 0::/user.slice\n",
+                SMI: capture().replace("<type>C</type>", "<type>G</type>"),
+            }
+        },
+        [],
+    ),
     (
         gpu_mode,
         smi("<compute_mode>Default", "<compute_mode>Prohibited"),
@@ -345,6 +397,10 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         smi(MIG, MIG.replace("Disabled", "Enabled")),
         ["GPU [0-1]: MIG is on without a MIG device, so no program can compute", "GPU [0-1]: MIG is on, usual off"],
     ),
+    (gpu_mode, smi("<pending_mig>Disabled", "<pending_mig>Enabled", 1), ["GPU 0: MIG will be on after a reset"]),
+    # A GPU that has no MIG.
+    (gpu_mode, smi("<current_mig>Disabled", "<current_mig>N/A", 1), []),
+    (gpu_mode, smi("<pending_mig>Disabled", "<pending_mig>N/A", 1), []),
     (gpu_peermem, {"links": {PEERMEM: None}}, ["the module nvidia_peermem is not loaded"]),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": OPEN}}, []),
     (gpu_peermem, {"links": {PEERMEM: None}, "files": {"/proc/driver/nvidia/version": None}}, []),
@@ -382,6 +438,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     ),
     (gpu_numa, run(TOPO, FAR.format("PIX", "SYS", "PIX", "SYS")), ["GPU1: each RDMA adapter is on another NUMA node"]),
     (gpu_numa, run(TOPO, FAR.format("PHB", "NODE", "PHB", "NODE")), []),
+    (gpu_numa, run(TOPO, Ran(code=1, out=FAR.format("SYS", "SYS", "SYS", "SYS"))), []),
     (gpu_clocks, smi("<max_clocks>", CLOCKS.format(1095), 1), ["GPU 0: the application clock is 1095 of 1980 MHz"]),
     (gpu_clocks, smi("<max_clocks>", CLOCKS.format(1980)), []),
     (gpu_clocks, smi("<max_clocks>", CLOCKS.format("N/A")), []),
@@ -437,6 +494,7 @@ def test_an_error_of_a_program_is_only_worth_a_look() -> None:
         *((NVLINK.format(number, "Fatal"), [("breaks", False)]) for number in range(144, 151)),
         (RECOVERY.format("0x0 (None)", "0x1 (GPU Reset Required)"), [("breaks", False)]),
         (RECOVERY.format("0x1 (GPU Reset Required)", "0x0 (None)"), []),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Fatal, Link 30\n", [("breaks", False)]),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 30\n", [("watch", False)]),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Data {0x00000001, 0x00000000}\n", []),
         ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Severity 1 Engine instance 30\n", []),
@@ -490,8 +548,34 @@ def test_of_two_hosts_the_worse_gpus_are_the_heads() -> None:
     assert [sight.hosts for sight in judged(gpu_count.CHECK, fewer, HOSTS[1], fewer)] == [("gpu2",)]
 
 
+def test_gpus_with_mig_devices_can_compute() -> None:
+    divided = HOSTS[0].but(runs={SMI: capture("a100-mig-470")})
+    assert list(judged(gpu_mode.CHECK, divided, divided)) == []
+    # Where most have it, a GPU without is the exception.
+    assert "MIG is off, usual on" in rows(judged(gpu_mode.CHECK, divided, divided, HOSTS[2]))[0][1]
+
+
+@pytest.mark.parametrize(("second", "severity"), [("SYS", None), ("PIX", "watch")])
+def test_gpus_of_which_some_are_near_an_adapter_are_only_worth_a_look(second: str, severity: str | None) -> None:
+    host = HOSTS[0].but(**run(TOPO, FAR.format("SYS", second, "SYS", second)))
+    assert [sight.severity for sight in judged(gpu_numa.CHECK, host)] == [severity]
+
+
+def test_bridges_of_a_host_with_one_gpu_may_have_acs() -> None:
+    out = "00:01.0 PCI\n\t\tACSCtl:\tSrcValid+ TransBlk-\n"
+    acs = ("lspci", "-vvv", "-d", "::0604")
+    both = HOSTS[0].but(runs={acs: out * 2})
+    assert rows(judged(gpu_acs.CHECK, both)) == [("gpu1", "ACS is on in 2 PCIe bridges")]
+    one_gpu = capture()[: capture().index('<gpu id="00000000:3B')] + "</nvidia_smi_log>"
+    for runs in ({SMI: one_gpu}, {SMI: None}, {acs: Ran(code=1, out=out)}):
+        assert list(judged(gpu_acs.CHECK, both.but(runs=runs))) == []
+
+
 def test_a_gpu_without_work_may_lower_its_link() -> None:
     idle = capture().replace("<current_link_gen>5<", "<current_link_gen>1<")
+    # Nothing holds its clock down, and no program is on it.
+    unused = re.sub(r"(?s)<process_info>.*?</process_info>", "", idle)
+    assert list(judged(gpu_pcie.CHECK, HOSTS[0].but(runs={SMI: unused}))) == []
     idle = idle.replace("gpu_idle>Not Active", "gpu_idle>Active")
     assert list(judged(gpu_pcie.CHECK, HOSTS[0].but(runs={SMI: idle}))) == []
 

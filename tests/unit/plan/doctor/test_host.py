@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from kit.model.doctor import DATA_ROOT, Command, Ran, Room
+from kit.config.validate import spec_from
+from kit.model.doctor import DATA_ROOT, Command, Examined, Ran, Room, Seen
+from kit.model.host import Host
 from kit.plan.doctor.checks import (
     clock_service,
     data_mount,
@@ -17,6 +19,7 @@ from kit.plan.doctor.checks import (
     limits,
     machine_id,
     memory_errors,
+    own_name,
     selinux,
     shm,
     sizes,
@@ -94,6 +97,10 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     ),
     (governor, file(f"{CPU}/cpu0/cpufreq/scaling_governor", "performance\n"), []),
     (steal, file("/proc/stat", "cpu  1000 0 1000 7000 0 0 0 1000 0 0\n"), ["10% of the CPUs' time went to other VMs"]),
+    (steal, file("/proc/stat", "cpu  1500 0 1000 7000 0 0 0 500 0 0\n"), ["5% of the CPUs' time went to other VMs"]),
+    (steal, file("/proc/stat", "cpu  1501 0 1000 7000 0 0 0 499 0 0\n"), []),
+    (steal, file("/proc/stat", "cpu  1000 0 1000 3000 0 0 0 1000 0 0\n"), ["17% of the CPUs' time went to other VMs"]),
+    (steal, file("/proc/stat", "cpu  1000 0 1000 2999 0 0 0 1000 0 0\n"), []),
     (steal, file("/proc/stat", "cpu  1 0 1 7 0 0 0 9 0 0\n"), []),
     (steal, file("/proc/stat", "cpu  x\n"), []),
     (steal, file("/proc/stat", "cpu0 1000 0 1000 7000 0 0 0 1000 0 0\n"), []),
@@ -111,6 +118,7 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (ssh_max_startups, sshd("10:30:100", "2"), ["MaxStartups 2"]),
     (ssh_max_startups, sshd("10:30:100", "100:30:200"), []),
     (ssh_max_startups, sshd("maxsessions 10", "maxsessions 1"), ["MaxSessions 1"]),
+    (ssh_max_startups, {"runs": {("sshd", "-T"): Ran(code=255, out=SSHD.replace("10:30:100", "2:30:100"))}}, []),
     (
         ssh_prints,
         {"runs": {SHELL: "Welcome to \x1b[1mgpu2\nBye\n"}},
@@ -123,12 +131,16 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (memory_errors, file(f"{EDAC}/ue_count", "1\n"), ["mc0: 1 error that ECC could not correct"]),
     (memory_errors, file(f"{EDAC}/ce_count", "12\n"), []),
     (memory_errors, file(f"{EDAC}/ce_count", "120000\n"), ["mc0: ECC corrected 120000 errors"]),
+    (memory_errors, file(f"{EDAC}/ce_count", "1000\n"), ["mc0: ECC corrected 1000 errors"]),
+    (memory_errors, file(f"{EDAC}/ce_count", "999\n"), []),
+    (memory_errors, file(f"{EDAC}/ue_count", "2\n"), ["mc0: 2 errors that ECC could not correct"]),
     (
         selinux,
         {"files": {"/sys/fs/selinux/enforce": "1"}, "runs": {DOCKER: CONFINED}},
         ["SELinux is enforcing, and the engine has selinux-enabled"],
     ),
     (selinux, {"files": {"/sys/fs/selinux/enforce": "1"}}, []),
+    (selinux, {"files": {"/sys/fs/selinux/enforce": "1"}, "runs": {DOCKER: Ran(code=1, out=CONFINED)}}, []),
     (selinux, {"files": {"/sys/fs/selinux/enforce": "0"}, "runs": {DOCKER: CONFINED}}, []),
     (
         inodes,
@@ -147,7 +159,10 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
         ["the engine's data-root: 499 of 500 inodes are free"],
     ),
     (shm, {"runs": {DF: DF_HEAD + "shm 1000000 950000 50000 95% /dev/shm\n"}}, ["973 MB of 1.02 GB are used"]),
+    (shm, {"runs": {DF: DF_HEAD + "shm 1000000 899999 100001 90% /dev/shm\n"}}, []),
+    (shm, {"runs": {DF: Ran(code=1, out=DF_HEAD + "shm 1000000 950000 50000 95% /dev/shm\n")}}, []),
     (shm, {"runs": {DF: DF_HEAD + "shm 65536 0 65536 0% /dev/shm\n"}}, ["only 67.1 MB"]),
+    (shm, {"runs": {DF: DF_HEAD + "shm 65540 0 65540 0% /dev/shm\n"}}, []),
     (shm, {"runs": {DF: DF_HEAD + "shm 0 0 0 0% /dev/shm\n"}}, []),
     (data_mount, {"files": {MOUNTS: NFS}, "runs": {SERVERS: "Filesystem 1024-blocks Used\n"}}, []),
     (
@@ -181,7 +196,18 @@ CASES: list[tuple[Any, dict[str, Any], list[str]]] = [
     (data_mount, {"files": {MOUNTS: "x \x1b[1m nfs rw 0 0\n"}, "runs": {SERVERS: LATE}}, []),
     (data_mount, {"runs": {SERVERS: LATE}}, []),
     (limits, file("/proc/sys/kernel/pid_max", "4096\n"), ["the kernel allows 4096 processes and threads"]),
+    (limits, file("/proc/sys/kernel/pid_max", "16383\n"), ["the kernel allows 16383 processes and threads"]),
+    (limits, file("/proc/sys/kernel/pid_max", "16384\n"), []),
     (limits, {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): "max\n"}}, []),
+    (limits, {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): "4096\n"}}, []),
+    (
+        limits,
+        {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): "4095\n"}},
+        ["the node may have 4095 processes and threads"],
+    ),
+    # Not what a program prints that fails.
+    (limits, {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): Ran(code=1, out="200\n")}}, []),
+    (limits, {"runs": {NODE_LIMITS: Ran(code=1, out=LIMITS.replace("1048576  ", "256  "))}}, []),
     (
         limits,
         {"runs": {("node", "cat", "/sys/fs/cgroup/pids.max"): "200\n"}},
@@ -205,6 +231,18 @@ def test_one_host_is_named(module: Any, change: dict[str, Any], expected: list[s
     assert rows(sights) == [("gpu2", text) for text in expected]
 
 
+def test_a_name_of_its_own_that_is_the_loopback_is_named() -> None:
+    host = Host(name="gpu1", address="10.0.0.1")
+    for addresses, expected in (
+        (("10.0.0.1",), []),
+        ((), []),
+        (("127.0.1.1",), [("gpu1", "its own name is 127.0.1.1")]),
+        (("10.0.0.1", "::1"), [("gpu1", "its own name is ::1")]),
+    ):
+        examined = Examined(spec=spec_from({"name": "lab"}), hosts=(Seen(host=host, addresses={"": addresses}),))
+        assert rows(own_name.CHECK.judge(examined)) == expected
+
+
 def test_hosts_with_one_machine_id_are_named_together() -> None:
     clone = SECOND.but(files={"/etc/machine-id": f"{3:032x}\n"})
     assert rows(judged(machine_id.CHECK, HEAD, clone, THIRD)) == [("gpu2 gpu3", "the same machine ID 00000000…")]
@@ -221,6 +259,8 @@ def test_a_cpu_that_chooses_its_clock_is_only_worth_a_look() -> None:
     folder = f"{CPU}/cpu0/cpufreq"
     host = HEAD.but(files={f"{folder}/scaling_governor": "powersave\n", f"{folder}/scaling_driver": "intel_pstate\n"})
     assert [sight.severity for sight in judged(governor.CHECK, host)] == ["watch"]
+    fixed = host.but(files={f"{folder}/scaling_driver": "acpi-cpufreq\n"})
+    assert [sight.severity for sight in judged(governor.CHECK, fixed)] == [None]
 
 
 def test_more_cpus_than_the_others_are_only_worth_a_look() -> None:
@@ -256,6 +296,23 @@ def test_of_two_hosts_the_smaller_one_is_the_heads() -> None:
 def test_the_ssh_server_has_two_names() -> None:
     """It is ssh on Debian and Ubuntu, and sshd on Rocky."""
     assert "`sudo systemctl reload ssh || sudo systemctl reload sshd`" in ssh_max_startups.CHECK.fix
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "severity"),
+    [
+        (1_000_000, 50_001, None),
+        (1_000_000, 50_000, "watch"),
+        (1_000_000, 10_001, "watch"),
+        (1_000_000, 10_000, "breaks"),
+        (19_000, 1000, None),
+        (19_000, 999, "breaks"),
+    ],
+)
+def test_a_disk_with_some_room_for_files_is_only_worth_a_look(total: int, free: int, severity: str | None) -> None:
+    room = Room(total=4, free=4, inodes=total, inodes_free=free)
+    sights = judged(inodes.CHECK, HEAD.but(rooms={"/": room}))
+    assert [sight.severity for sight in sights] == ([severity] if severity else [])
 
 
 def test_two_paths_of_one_disk_are_one_sight() -> None:

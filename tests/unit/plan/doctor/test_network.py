@@ -56,11 +56,18 @@ CASES: list[tuple[Any, dict[str, str], list[str]]] = [
     (nic_errors, {f"{NET}/eth0/statistics/rx_errors": "99\n", f"{NET}/eth0/statistics/rx_packets": "100\n"}, []),
     (nic_errors, {f"{NET}/eth0/statistics/rx_errors": "100\n", f"{NET}/eth0/statistics/rx_packets": "90000000\n"}, []),
     (nic_errors, {f"{NET}/veth1/statistics/rx_errors": "5000\n"}, []),
-    (nic_errors, {f"{NET}/eth0/carrier_changes": "57\n"}, ["eth0: the link went up or down 57 times"]),
+    (nic_errors, {f"{NET}/eth0/carrier_changes": "50\n"}, ["eth0: the link went up or down 50 times"]),
+    (nic_errors, {f"{NET}/eth0/carrier_changes": "49\n"}, []),
     (congestion, {f"{TCP}/tcp_congestion_control": "bbr\n"}, ["TCP uses bbr, usual cubic"]),
     (tcp_buffers, {f"{TCP}/tcp_rmem": "4096 87380 212992\n"}, ["tcp_rmem allows at most 212992 bytes"]),
     (tcp_buffers, {f"{TCP}/tcp_wmem": "4096 1 9999999\n"}, ["tcp_wmem allows at most 9999999 bytes, usual 4194304"]),
     (tcp_buffers, {f"{TCP}/tcp_wmem": "4096\n"}, []),
+    (tcp_buffers, {f"{TCP}/tcp_rmem": "4096 87380 1048575\n"}, ["tcp_rmem allows at most 1048575 bytes"]),
+    (
+        tcp_buffers,
+        {f"{TCP}/tcp_rmem": "4096 87380 1048576\n"},
+        ["tcp_rmem allows at most 1048576 bytes, usual 6291456"],
+    ),
     (conntrack, {f"{TRACKED}/nf_conntrack_count": "262000\n"}, ["262000 of 262144 tracked connections"]),
     (conntrack, {f"{TRACKED}/nf_conntrack_count": "210000\n"}, ["210000 of 262144 tracked connections"]),
     (conntrack, {f"{TRACKED}/nf_conntrack_count": "5\n", f"{TRACKED}/nf_conntrack_max": "0\n"}, []),
@@ -89,6 +96,9 @@ CASES: list[tuple[Any, dict[str, str], list[str]]] = [
     ),
     (rp_filter, {"/proc/net/route": table(LAN, ("eth1", "10.0.1.0", "255.255.255.0"))}, []),
     (rp_filter, {"/proc/net/route": table(LAN, ("br-1", "10.0.0.0", "255.255.255.0"))}, []),
+    # A route through a gateway shows no network of the interface, nor does a default route.
+    (rp_filter, {"/proc/net/route": table(LAN, ("eth1", "10.0.0.0", "255.255.255.0", "10.9.0.1"))}, []),
+    (rp_filter, {"/proc/net/route": table(LAN, ("eth0", ANY, ANY), ("eth1", ANY, ANY))}, []),
     (
         rp_filter,
         {"/proc/net/route": table(LAN, ("eth1", "10.0.0.0", "255.255.255.0")), f"{CONF}/all/rp_filter": "2\n"},
@@ -120,12 +130,17 @@ CASES: list[tuple[Any, dict[str, str], list[str]]] = [
     # The smaller network of eth0 wins.
     (docker_pool, {"/proc/net/route": table(LAN, ("docker0", "10.0.0.0", "255.255.0.0"))}, []),
     (docker_pool, {"/proc/net/route": table(LAN, ("docker0", ANY, ANY))}, []),
+    (docker_pool, {"/proc/net/route": table(("docker0", ANY, ANY))}, []),
+    # Not the bridge's own network.
+    (docker_pool, {"/proc/net/route": table(("docker0", "10.0.0.0", "255.255.255.0", "172.17.0.9"))}, []),
     (mac, {f"{NET}/eth1/address": "06:5f:4d:55:00:01\n"}, []),
     (infiniband, {f"{IB}/state": "4: ACTIVE\n", f"{IB}/link_layer": "InfiniBand\n"}, []),
     (infiniband, {f"{IB}/state": "1: DOWN\n"}, ["no port is active: mlx5_0 is DOWN"]),
     (infiniband, {f"{IB}/state": "\n"}, ["no port is active: mlx5_0 is unknown"]),
     (infiniband, ROCE, ["mlx5_0 has no GID of RoCE v2"]),
     (infiniband, {**ROCE, f"{IB}/gid_attrs/types/1": "RoCE v2\n"}, []),
+    (infiniband, {**ROCE, f"{IB}/link_layer": "InfiniBand\n"}, []),
+    (infiniband, {f"{IB}/state": "4: ACTIVE\n", f"{IB}/link_layer": "Ethernet\n"}, []),
 ]
 
 
@@ -175,9 +190,13 @@ def test_a_bridge_with_the_hosts_own_address_is_no_bridge_of_the_engine() -> Non
         assert len(list(docker_pool.CHECK.judge(examined))) == count
 
 
-def test_a_nearly_full_table_is_worth_a_look() -> None:
-    (sight,) = judged(conntrack.CHECK, HEAD.but(files={f"{TRACKED}/nf_conntrack_count": "210000\n"}))
-    assert sight.severity == "watch"
+@pytest.mark.parametrize(
+    ("count", "severity"), [(209_715, None), (209_716, "watch"), (249_036, "watch"), (249_037, "breaks")]
+)
+def test_a_nearly_full_table_is_worth_a_look(count: int, severity: str | None) -> None:
+    """262144 is its size."""
+    sights = judged(conntrack.CHECK, HEAD.but(files={f"{TRACKED}/nf_conntrack_count": f"{count}\n"}))
+    assert [sight.severity for sight in sights] == ([severity] if severity else [])
 
 
 def test_two_hosts_of_one_network_with_one_mac_are_named_together() -> None:
@@ -206,6 +225,23 @@ def test_a_mac_of_a_network_inside_each_host_is_no_finding(interface: str, netwo
     assert list(judged(mac.CHECK, *(host.but(files=files) for host in THREE))) == []
 
 
+@pytest.mark.parametrize(
+    ("mac_address", "route"),
+    [
+        ("00:00:00:00:00:00", ("eth1", "10.0.0.0", "255.255.0.0")),
+        ("ff:ff:ff:ff:ff:ff", ("eth1", "10.0.0.0", "255.255.0.0")),
+        ("odd", ("eth1", "10.0.0.0", "255.255.0.0")),
+        ("00:1a:ca:ff:ff:03", ("eth1", ANY, ANY)),
+        ("00:1a:ca:ff:ff:03", ("eth1", "10.0.0.0", "255.255.0.0", "10.9.0.1")),
+        ("00:1a:ca:ff:ff:03", ("docker0", "10.0.0.0", "255.255.0.0")),
+    ],
+    ids=["none", "all", "no address", "default route", "behind a gateway", "bridge of the engine"],
+)
+def test_what_is_no_card_in_a_network_of_the_hosts_has_no_mac_to_compare(mac_address: str, route: Any) -> None:
+    files = {f"{NET}/{route[0]}/address": f"{mac_address}\n", "/proc/net/route": table(LAN, route)}
+    assert list(judged(mac.CHECK, *(host.but(files=files) for host in THREE))) == []
+
+
 def test_a_second_network_of_the_hosts_has_its_macs_judged() -> None:
     files = {
         f"{NET}/eth1/address": "00:1a:ca:ff:ff:03\n",
@@ -221,6 +257,15 @@ def test_a_host_with_fewer_active_ports_is_named() -> None:
     one = {**both, "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n"}
     hosts = [host.but(files=one if host is SECOND else both) for host in THREE]
     assert rows(judged(infiniband.CHECK, *hosts)) == [("gpu2", "1 active ports, usual 2")]
+
+
+def test_fewer_active_ports_of_a_head_without_ranks_are_only_worth_a_look() -> None:
+    both = {f"/sys/class/infiniband/mlx5_{n}/ports/1/state": "4: ACTIVE\n" for n in (0, 1)}
+    one = {**both, "/sys/class/infiniband/mlx5_1/ports/1/state": "1: DOWN\n"}
+    hosts = [host.but(files=one if host is HEAD else both) for host in THREE]
+    for runs_ranks, severity in ((False, "watch"), (True, None)):
+        (sight,) = judged(infiniband.CHECK, *hosts, spec={"head_runs_ranks": runs_ranks}, head="gpu1")
+        assert (sight.hosts, sight.severity) == (("gpu1",), severity)
 
 
 @pytest.mark.parametrize(("rdma", "count"), [("auto", 1), ("off", 0)])
@@ -239,8 +284,15 @@ def test_a_host_without_its_adapters_is_named() -> None:
     assert (sight.hosts, sight.seen) == (("gpu3",), "no RDMA adapter, usual 2 active ports")
     assert "sudo modprobe -a mlx5_ib ib_uverbs" in sight.fix
     assert list(judged(infiniband.CHECK, *hosts, spec={"rdma": "off"})) == []
-    # Where most hosts have none, those that have some are the exception.
+    # Where most hosts have none, those that have some are the exception. Of two, the one without is named.
     assert list(judged(infiniband.CHECK, HEAD, SECOND.but(files=both), THIRD)) == []
+    assert rows(judged(infiniband.CHECK, HEAD, SECOND.but(files=both))) == [
+        ("gpu1", "no RDMA adapter, usual 2 active ports")
+    ]
+    # Ports that are all down, or those of a head without ranks, are nothing that the others should have.
+    down = SECOND.but(files=dict.fromkeys(both, "1: DOWN\n"))
+    assert rows(judged(infiniband.CHECK, HEAD, down)) == [("gpu2", "no port is active: mlx5_0 is DOWN")]
+    assert list(judged(infiniband.CHECK, hosts[0], THIRD, spec={"head_runs_ranks": False}, head="gpu1")) == []
     # Nor is it said of a host whose files kit could not read, or of a head without ranks.
     examined = Examined(
         spec=spec_from({"name": "lab", "head_runs_ranks": False}),

@@ -90,10 +90,25 @@ def test_a_host_without_an_engine_has_no_further_finding_of_its_engine() -> None
     assert set(findings([facts(1, engine="", compose=None)])) == {"engine"}
 
 
-def test_a_python_that_no_image_needs_is_only_to_watch() -> None:
-    finding = findings([facts(1, python="2.7.18", image_id="sha256:1")])["python"]
+@pytest.mark.parametrize(("python", "text"), [("2.7.18", "has Python 2.7.18"), (None, "has no python3")])
+@pytest.mark.parametrize(("image", "spec"), [("sha256:1", {}), (None, {"registry": "registry.example/team"})])
+def test_a_python_that_no_image_needs_is_only_to_watch(
+    python: str | None, text: str, image: str | None, spec: dict[str, str]
+) -> None:
+    finding = findings([facts(1, python=python, image_id=image)], **spec)["python"]
     assert finding.severity == "watch"
-    assert "Python 2.7.18" in finding.seen[0].seen
+    assert text in finding.seen[0].seen
+
+
+def test_what_another_orchestrator_or_a_missing_engine_does_not_need_is_no_finding() -> None:
+    on_gpus = {"gpus": gpus(2), "driver": "570.86.15", "gpu_engine": replace(GPU_ENGINE, hook_newer=True)}
+    assert "gpu-hook" in findings([facts(1, **on_gpus)])
+    assert set(findings([facts(1, **on_gpus, engine="", compose=None)])) == {"engine"}
+    assert set(findings([facts(1, engine="", compose=None, cores=2)], cpus=4)) == {"engine"}
+    assert "compose" not in findings([facts(1, compose=None)], orchestrator="swarm")
+    # A snap has its own finding.
+    snap = facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GpuEngine(snap=True))
+    assert {"gpu-snap", "gpu-hook"} & set(findings([snap])) == {"gpu-snap"}
 
 
 def test_the_own_node_does_not_take_its_port() -> None:
@@ -114,6 +129,8 @@ def test_a_new_port_for_the_node_that_another_program_has() -> None:
     ("engine", "found"),
     [
         (GPU_ENGINE, True),
+        (replace(GPU_ENGINE, cdi=("0",)), True),
+        (replace(GPU_ENGINE, cdi_enabled=True), True),
         (replace(GPU_ENGINE, cgroup_driver="cgroupfs"), False),
         (replace(GPU_ENGINE, cdi_enabled=True, cdi=("all",)), False),
     ],
@@ -121,6 +138,8 @@ def test_a_new_port_for_the_node_that_another_program_has() -> None:
 def test_the_hook_below_systemd(engine: GpuEngine, found: bool) -> None:
     one = facts(1, gpus=gpus(1), driver="570.86.15", gpu_engine=engine)
     assert ("gpu-cgroup" in findings([one])) == found
+    # There is no file to write again.
+    assert not found or "write it again" not in findings([one])["gpu-cgroup"].seen[0].fix
     assert "gpu-cgroup" not in findings([one], orchestrator="swarm")
 
 
@@ -166,6 +185,45 @@ def test_lost_gpus() -> None:
     assert not findings([broken])["gpu-lost"].seen[0].seen.startswith("gpu2")
 
 
+@pytest.mark.parametrize(("runs_ranks", "severity"), [(True, "breaks"), (False, "watch")])
+def test_a_head_without_ranks_may_have_lost_its_gpus(runs_ranks: bool, severity: str) -> None:
+    head = facts(
+        1,
+        gpus=gpus(2),
+        driver="570.86.15",
+        node_gpus=frozenset(),
+        node_gpu_fault="Unknown Error",
+        containers=(RUNNING,),
+    )
+    other = facts(2, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE)
+    spec = {"image": {"flavour": "cuda-tensorflow"}, "head_runs_ranks": runs_ranks}
+    finding = findings([head, other], **spec)["gpu-lost"]
+    assert ([sight.hosts for sight in finding.seen], finding.severity) == ([("gpu1",)], severity)
+
+
+@pytest.mark.parametrize(
+    ("deployed", "flavour", "lost"),
+    [
+        (CUDA, "auto", True),
+        (CUDA, "cpu", False),
+        (CUDA, "cuda-mxnet", False),
+        ("kit:cpu-1", "auto", False),
+        (None, "auto", False),
+    ],
+)
+def test_a_cluster_with_an_image_for_gpus_that_has_none_any_more(
+    deployed: str | None, flavour: str, lost: bool
+) -> None:
+    """Otherwise kit deploy would build an image without CUDA. Any host may have the record."""
+    record = ClusterRecord(
+        name="lab", image=deployed or "", network="10.0.0.0/24", ssh_port=33, nodes=(), head_runs_ranks=True
+    )
+    fault = "NVIDIA-SMI has failed because it couldn't communicate"
+    bare = [facts(1, gpu_fault=fault), facts(2, gpu_fault=fault, record=to_text(record) if deployed else None)]
+    seen = findings(bare, image={"flavour": flavour})["gpu-lost"].seen
+    assert any("the cluster has a CUDA image, and now" in sight.seen for sight in seen) is lost
+
+
 def test_a_warning_of_nvidia_smi_loses_no_gpu() -> None:
     """A GPU with a damaged infoROM works, and kit doctor --cordon must not take its host away."""
     warning = "WARNING: infoROM is corrupted at gpu 0000:17:00.0"
@@ -192,7 +250,9 @@ def test_a_warning_of_nvidia_smi_loses_no_gpu() -> None:
 def test_gpus_that_the_doctor_cannot_judge(ran: Ran, fault: str, text: str) -> None:
     state = examined([facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault=fault)])
     unjudged = replace(state, hosts=(replace(state.hosts[0], commands={STATE: ran}),))
-    lost = [one for one in judge(unjudged, CHECKS).findings if one.id == "gpu-lost"]
+    result = judge(unjudged, CHECKS)
+    assert not result.failed
+    lost = [one for one in result.findings if one.id == "gpu-lost"]
     assert [one.severity for one in lost] == (["breaks"] if fault else ["watch"] if text else [])
     assert all(len(one.seen) == 1 and text in one.seen[0].seen for one in lost)
 
@@ -238,8 +298,23 @@ def test_a_gpu_that_failed_has_one_finding() -> None:
     state, failed = examined([one]), re.sub("<(total|gpu_temp)>[^<]*<", r"<\1>GPU requires reset<", whole)
     for xml, check in ((whole, "gpu-lost"), (failed, "gpu-ecc")):
         listed = replace(state, hosts=(replace(state.hosts[0], commands={STATE: Ran(code=0, out=xml)}),))
-        names = {one.id for one in judge(listed, CHECKS).findings} & {"gpu-lost", "gpu-ecc"}
-        assert names == {check}
+        seen = {one.id: one.severity for one in judge(listed, CHECKS).findings if one.id in ("gpu-lost", "gpu-ecc")}
+        assert seen == {check: "breaks"}
+    # Another fault of its driver is another finding.
+    broken = replace(one, gpu_fault="Driver/library version mismatch", gpus=())
+    state = examined([broken])
+    listed = replace(state, hosts=(replace(state.hosts[0], commands={STATE: Ran(code=0, out=failed)}),))
+    assert {"gpu-lost", "gpu-ecc"} <= {one.id for one in judge(listed, CHECKS).findings}
+
+
+def test_one_of_two_gpus_that_failed_has_one_finding() -> None:
+    one = facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE, gpu_fault="GPU 0: GPU requires reset")
+    whole = (CAPTURES / "h200x2-570" / "state.xml").read_text()
+    first, second = whole.split("</gpu>", 1)
+    failed = re.sub("<(total|gpu_temp)>[^<]*<", r"<\1>GPU requires reset<", first) + "</gpu>" + second
+    state = examined([one])
+    listed = replace(state, hosts=(replace(state.hosts[0], commands={STATE: Ran(code=0, out=failed)}),))
+    assert {one.id for one in judge(listed, CHECKS).findings} & {"gpu-lost", "gpu-ecc"} == {"gpu-ecc"}
 
 
 @pytest.mark.parametrize("deployed", ["", CUDA])
@@ -260,7 +335,21 @@ def test_a_head_without_ranks_may_have_programs_of_the_driver_and_no_gpu(deploye
 @pytest.mark.parametrize(("flavour", "text"), [("auto", "one image serves all hosts"), ("cuda", "but gpu2 has no GPU")])
 def test_gpus_on_some_hosts(flavour: str, text: str) -> None:
     some = [facts(1, gpus=gpus(2), driver="570.86.15", gpu_engine=GPU_ENGINE), facts(2)]
-    assert text in findings(some, image={"flavour": flavour})["gpu-cuda"].seen[0].seen
+    (sight,) = findings(some, image={"flavour": flavour})["gpu-cuda"].seen
+    assert text in sight.seen
+    # What to do is not what the check advises for drivers.
+    assert sight.fix
+    assert "NVIDIA driver and reboot" not in sight.fix
+
+
+def test_the_driver_is_judged_on_the_hosts_that_have_gpus() -> None:
+    """A head without ranks needs none, and decides nothing for the others."""
+    old = facts(2, gpus=gpus(1), driver="470.57.02", gpu_engine=GPU_ENGINE)
+    finding = findings([facts(1), old], head_runs_ranks=False)["gpu-cuda"]
+    assert [(sight.hosts, "driver 470.57.02" in sight.seen) for sight in finding.seen] == [(("gpu2",), True)]
+    assert (
+        "driver 470.57.02" in findings([old, facts(3)], image={"flavour": "cuda-tensorflow"})["gpu-cuda"].seen[0].seen
+    )
 
 
 def test_an_idle_head_that_is_not_examined_leaves_out_no_other_host() -> None:
@@ -312,6 +401,7 @@ GB = 10**9
         (500 * GB, 20 * GB, None),
         (500 * GB, 9 * GB, "watch"),
         (100 * GB, 9 * GB, None),
+        (100 * GB, GB, "watch"),
         (100 * GB, GB - 1, "breaks"),
         (500 * GB, 0, "breaks"),
         # A small disk for /tmp alone, mostly empty.

@@ -60,7 +60,9 @@ def test_a_refusal_names_the_programs() -> None:
 def test_a_busy_gpu_holds_the_slots_that_mean_it() -> None:
     nodes = [Node(name=f"gpu{n}", address=f"10.0.0.{n}", slots=2, gpus=3) for n in range(1, 6)]
     used = {"gpu1": [process("GPU-a")], "gpu2": [process("MIG-2")], "gpu3": [process("GPU-x")], "gpu4": []}
+    used["gpu5"] = [process("GPU-a")]
     holder = busy.holding(nodes, used, dict.fromkeys(used, GPUS), lost={"gpu5"})
+    assert [place.node for place in holder.places] == ["gpu1", "gpu2", "gpu3", "gpu5"]
     # Slot 0 means GPU 0, slot 1 means GPUs 1 and 2.
     assert {place.node: place.slots for place in holder.places} == {
         "gpu1": (0,), "gpu2": (1,), "gpu3": (0, 1), "gpu5": (0, 1),
@@ -87,6 +89,8 @@ def test_a_run_around_busy_gpus_says_which_it_has() -> None:
         ({"GPU-a", "GPU-b"}, "", 3, False, "the node sees 1 of the host's 3 GPUs: MIG-1, MIG-2 are missing"),
         ({"GPU-b"}, "", 3, True, ""),
         (set(), "Unknown Error", 3, False, "the node sees no GPU: Unknown Error"),
+        # What nvidia-smi prints beside some GPUs is no loss of all.
+        ({"GPU-b", "MIG-1", "MIG-2"}, "Unknown Error", 3, False, "the node sees 2 of the host's 3 GPUs: Unknown Error"),
         (None, "", 3, False, ""),
         ({"GPU-a", "GPU-b"}, "", 4, True, "the host has 3 of the 4 GPUs that it had at the deploy"),
     ],

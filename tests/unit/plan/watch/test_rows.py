@@ -6,8 +6,8 @@ import pytest
 
 from kit.errors import StepError
 from kit.model.values import replace
-from kit.model.watch import Gpu, Nic, Seen
-from kit.plan.watch.rows import KEPT, History, busiest, held, host_row, mean_use, tables, trouble
+from kit.model.watch import Gpu, Nic, Room, Seen
+from kit.plan.watch.rows import KEPT, GpuRow, History, busiest, held, host_row, mean_use, tables, trouble
 from tests.fakes.readings import LAST, RUN, cluster, gpu, rank, reading
 
 
@@ -47,6 +47,10 @@ def test_a_host_without_figures_says_why() -> None:
     assert rows.hosts[3].trouble.startswith("no SSH connection")
     assert rows.hosts[4].trouble == "no reading for 21 s"
     assert trouble(Seen(host="gpu1")) == "waiting for its first reading"
+    # A second passes between two readings, and five more are no fault.
+    late = Seen(host="gpu1", reading=reading(), age=6.0)
+    assert (trouble(late), trouble(replace(late, age=6.1))) == ("", "no reading for 6 s")
+    assert trouble(replace(late, reading=replace(reading(), seconds=None), age=5.5)) == "no reading for 6 s"
     # A host that is asked seldom is not late.
     assert trouble(Seen(host="gpu1", reading=replace(reading(), seconds=30.0), age=21.0)) == ""
 
@@ -56,6 +60,24 @@ def test_a_host_whose_gpus_cannot_be_read() -> None:
     row = tables([one], History()).gpus[0]
     assert (row.place, row.trouble) == ("gpu1", "No driver")
     assert host_row(one, History()).gpu is None
+    assert host_row(one, History()).gpus == 0
+    first = replace(one, reading=reading(gpus=None))
+    assert tables([first], History()).gpus[0].trouble == "nvidia-smi has not answered yet"
+
+
+def test_memory_is_a_part_of_what_the_host_has() -> None:
+    row = host_row(Seen(host="gpu1", number=1, reading=reading(mem=Room(total=400, used=100))), History())
+    assert (row.mem_used, row.mem_total, row.mem) == (100, 400, 25.0)
+    unknown = host_row(Seen(host="gpu1", number=1, reading=reading(mem=Room(total=0, used=0))), History())
+    assert (unknown.mem_used, unknown.mem_total, unknown.mem) == (None, None, None)
+    half = GpuRow(host="gpu1", place="gpu1:0", gpu=Gpu(index=0, mem_used=75, mem_total=150))
+    assert half.mem == 50.0
+
+
+def test_ranks_of_several_runs_stay_with_their_run() -> None:
+    ranks = (replace(rank(1), run="b"), replace(rank(0), run="b"), replace(rank(1), run="a"))
+    rows = tables([Seen(host="gpu1", number=1, reading=reading(ranks=ranks))], History()).ranks
+    assert [(row.reading.run, row.reading.rank) for row in rows] == [("a", 1), ("b", 0), ("b", 1)]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +100,8 @@ def test_the_busiest_device() -> None:
     # Without rates, the one that carried the most.
     nics = {"eth0": Nic(rx_bytes=1), "eth1": Nic(rx_bytes=5), "mlx5_0/1": Nic(tx_bytes=4)}
     assert busiest(nics)[0] == "eth1"
+    assert busiest({**nics, "eth2": Nic(rx_bytes=3, tx_bytes=3)})[0] == "eth2"
+    assert busiest({**nics, "eth0": Nic(rx=1.0, rx_bytes=1)})[0] == "eth0"
     assert busiest({**nics, "mlx5_0/1": Nic(tx=1.0)})[0] == "mlx5_0/1"
 
 
@@ -89,9 +113,11 @@ def test_history_counts_a_reading_once_and_forgets_old_ones() -> None:
     assert len(history.of("gpu1")) == KEPT
     assert history.of("gpu1")[-1] == KEPT + 9
     assert history.of("gpu1:1")[-1] == 93.0
+    assert history.of("gpu1 gpus")[-1] == 95.0
     assert history.of("unknown") == ()
 
 
 def test_the_mean_leaves_out_gpus_that_do_not_say() -> None:
     assert mean_use(reading(gpus=(gpu(0, None), gpu(1, 50.0)))) == 50.0
+    assert mean_use(reading(gpus=(gpu(0, 20.0), gpu(1, None), gpu(2, 60.0)))) == 40.0
     assert mean_use(reading(gpus=())) is None

@@ -15,12 +15,13 @@ def test_a_sparkline_has_the_newest_value_at_the_right() -> None:
     assert sparkline([100, 0, 50], 3, ascii_only=True) == "@ ="
     assert sparkline([1], 0) == ""
     assert sparkline([5], 1, top=0) == " "
+    assert sparkline([5, -5], 2, top=10) == "▄ "
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "N/A"), (0, "0"), (999.4, "999"), (999.6, "1.0k"), (9949, "9.9k"), (12_345, "12k"), (1.1e9, "1.1G"),
-     (999_600_000, "1.0G"), (4e15, "4.0P"), (9e20, "900E"), (-5, "0")],
+    [(None, "N/A"), (0, "0"), (999.4, "999"), (999.6, "1.0k"), (9949, "9.9k"), (9951, "10k"), (12_345, "12k"),
+     (1.1e9, "1.1G"), (999_600_000, "1.0G"), (4e15, "4.0P"), (9e20, "900E"), (-5, "0")],
 )  # fmt: skip
 def test_amounts(value: float | None, text: str) -> None:
     assert amount(value) == text

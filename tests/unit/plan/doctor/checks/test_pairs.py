@@ -100,6 +100,17 @@ def test_a_firewall_on_one_host() -> None:
     )
 
 
+def test_firewalls_on_two_hosts_have_their_own_ports() -> None:
+    def closed(pair: PairSeen) -> PairSeen:
+        numbers = {"gpu2": 33, "gpu3": 1024}
+        return changed(pair, ports=ports(numbers[pair.target])) if pair.target in numbers else pair
+
+    assert seen(port_filtered.CHECK, examined(closed, count=6)) == [
+        (("gpu2",), "other hosts cannot connect to it: port 33 timed out"),
+        (("gpu3",), "other hosts cannot connect to it: port 1024 timed out"),
+    ]
+
+
 def test_a_firewall_for_what_leaves() -> None:
     value = examined(lambda pair: changed(pair, ports=ports(33, 1024, 41234)) if pair.source == "gpu3" else pair)
     (sight,) = port_filtered.judge(value)
@@ -173,6 +184,57 @@ def test_a_path_with_a_smaller_mtu_to_which_tcp_adapts() -> None:
     assert next((s.hosts, s.severity) for s in path_mtu.judge(half)) == (("gpu2",), None)
 
 
+def test_a_path_between_two_hosts_that_loses_large_packets() -> None:
+    value = examined(
+        lambda pair: changed(pair, mtu=1400, rate=0.0) if (pair.source, pair.target) == ("gpu2", "gpu3") else pair
+    )
+    assert seen(path_mtu.CHECK, value) == [(("gpu2", "gpu3"), "packets arrive up to 1400 bytes; the MTU is 1500")]
+    # The link itself is slow, too, as its streams stop.
+    both = examined(
+        lambda pair: changed(pair, mtu=1400, rate=0.0) if {pair.source, pair.target} == {"gpu2", "gpu3"} else pair
+    )
+    assert seen(slow_link.CHECK, both) == seen(one_way.CHECK, both) == []
+
+
+@pytest.mark.parametrize(("rate", "severity"), [(0.99e6, None), (1.01e6, "watch"), (None, None)])
+def test_tcp_adapts_only_if_it_carries_more_than_a_megabyte_a_second(rate: float | None, severity: str | None) -> None:
+    value = examined(lambda pair: changed(pair, mtu=8500, mtu_local=9001, rate=rate))
+    assert {sight.severity for sight in path_mtu.judge(value)} == {severity}
+
+
+@pytest.mark.parametrize("missing", ["mtu", "mtu_local"])
+def test_a_path_of_which_half_was_measured_is_no_finding(missing: str) -> None:
+    assert seen(path_mtu.CHECK, examined(lambda pair: changed(pair, **{"mtu": 1400, missing: None}))) == []
+
+
+def test_each_of_two_lossy_hosts_has_its_own_size() -> None:
+    def lossy(pair: PairSeen) -> PairSeen:
+        sizes = {"gpu2": 1400, "gpu3": 1300}
+        return changed(pair, mtu=sizes[pair.target], rate=0.0) if pair.target in sizes else pair
+
+    assert [(hosts, text.partition("; ")[0]) for hosts, text in seen(path_mtu.CHECK, examined(lossy, count=6))] == [
+        (("gpu2",), "packets that it receives arrive up to 1400 bytes"),
+        (("gpu3",), "packets that it receives arrive up to 1300 bytes"),
+    ]
+
+
+def test_lossy_paths_that_were_measured_from_one_host_only() -> None:
+    """It receives over none of them."""
+    value = examined(lambda pair: changed(pair, mtu=1400, rate=0.0) if pair.source == "gpu1" else None)
+    assert [hosts for hosts, _ in seen(path_mtu.CHECK, value)] == [("gpu1",), ("gpu2",), ("gpu3",), ("gpu4",)]
+
+
+def test_of_several_lossy_paths_of_a_host_the_smallest_is_named() -> None:
+    value = examined(
+        lambda pair: (
+            changed(pair, mtu=1400 if pair.source == "gpu1" else 1300, rate=0.0) if pair.target == "gpu2" else pair
+        )
+    )
+    assert seen(path_mtu.CHECK, value) == [
+        (("gpu2",), "packets that it receives arrive up to 1300 bytes; its MTU is 1500")
+    ]
+
+
 def test_a_smaller_mtu_at_one_end_is_no_lossy_path() -> None:
     """TCP sends what the smaller end takes. The check of interfaces names the difference."""
     value = examined(
@@ -201,6 +263,13 @@ def test_a_slow_link() -> None:
 def test_a_host_that_is_far_away() -> None:
     value = examined(lambda pair: changed(pair, rtt_s=0.012) if "gpu4" in (pair.source, pair.target) else pair)
     assert seen(slow_link.CHECK, value) == [(("gpu4",), "a round trip to it takes 12 ms, between others 0.1 ms")]
+
+
+def test_two_hosts_that_are_far_from_each_other() -> None:
+    value = examined(
+        lambda pair: changed(pair, rtt_s=0.012) if {pair.source, pair.target} == {"gpu2", "gpu3"} else pair
+    )
+    assert seen(slow_link.CHECK, value) == [(("gpu2", "gpu3"), "a round trip takes 12 ms, between others 0.1 ms")]
 
 
 def test_late_links_of_many_hosts_are_not_compared_with_each_other() -> None:
@@ -232,6 +301,13 @@ def test_a_host_that_sends_slowly() -> None:
     value = examined(lambda pair: changed(pair, rate=FAST / 100) if pair.source == "gpu1" else pair)
     assert seen(one_way.CHECK, value) == [(("gpu1",), "it sends 100 Mbit/s and receives 10 Gbit/s")]
     assert seen(slow_link.CHECK, value) == []
+
+
+def test_what_a_host_receives_is_its_own_rate() -> None:
+    def change(pair: PairSeen) -> PairSeen:
+        return changed(pair, rate=FAST / 100 if pair.source == "gpu1" else FAST / 2 if pair.target == "gpu1" else FAST)
+
+    assert seen(one_way.CHECK, examined(change)) == [(("gpu1",), "it sends 100 Mbit/s and receives 5 Gbit/s")]
 
 
 @pytest.mark.parametrize("disturbed", [{"rate": FAST / 3}, {"rtt_s": 0.012}])
@@ -286,6 +362,34 @@ def test_of_two_clocks_the_heads_counts() -> None:
         return changed(pair, clock_s=-700.0 if pair.target == "gpu2" else 700.0)
 
     assert seen(clock_offset.CHECK, examined(behind, count=2)) == [(("gpu2",), "its clock is 700 s behind the others")]
+
+
+@pytest.mark.parametrize(("offset", "error", "count"), [(0.49, 0.0, 0), (0.51, 0.0, 1), (0.7, 0.21, 0), (0.7, 0.19, 1)])
+def test_a_clock_that_is_off_by_half_a_second_more_than_the_error_is_named(
+    offset: float, error: float, count: int
+) -> None:
+    def ahead(pair: PairSeen) -> PairSeen:
+        return changed(pair, clock_s=offset * ((pair.target == "gpu3") - (pair.source == "gpu3")), clock_error_s=error)
+
+    assert len(seen(clock_offset.CHECK, examined(ahead))) == count
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_a_clock_that_kit_measured_from_one_end_only_is_compared(end: str) -> None:
+    """One of two directions may fail."""
+
+    def ahead(pair: PairSeen) -> PairSeen | None:
+        if "gpu3" in (pair.source, pair.target) and getattr(pair, end) != "gpu3":
+            return None
+        return changed(pair, clock_s=5.0 * ((pair.target == "gpu3") - (pair.source == "gpu3")))
+
+    assert seen(clock_offset.CHECK, examined(ahead)) == [(("gpu3",), "its clock is 5.0 s ahead of the others")]
+
+
+@pytest.mark.parametrize("missing", ["clock_s", "clock_error_s"])
+def test_a_clock_without_its_error_is_no_measurement(missing: str) -> None:
+    value = examined(lambda pair: changed(pair, **{"clock_s": 5.0, "clock_error_s": 0.1, missing: None}))
+    assert seen(clock_offset.CHECK, value) == []
 
 
 def test_an_offset_within_the_round_trip_is_no_offset() -> None:
