@@ -201,6 +201,13 @@ def test_a_lost_host_comes_before_a_rank_and_a_rank_before_mpirun() -> None:
     }  # fmt: skip
 
 
+def test_a_failure_names_the_rank_whose_end_it_follows_from() -> None:
+    before = end(rank=3, host="gpu4", code=0)
+    failure_ = decide.failure(outcome(first=end()), lost=(), head="gpu1", role="", lines=[], before=before)
+    assert failure_["before"] == {"rank": 3, "host": "gpu4"}
+    assert "before" not in failure(outcome(first=end()))
+
+
 KILLED = (
     "--------------------------------------------------------------------------",
     "mpirun noticed that process rank 2 with PID 0 on node gpu2 exited on",
@@ -236,9 +243,13 @@ def test_a_rank_that_ended_with_its_keeper_is_the_first(words: tuple[str, ...], 
     ("words", "ended"),
     [
         # Its keeper reported the end, so the order of the reports counts.
-        (KILLED, {0: TERMINATED, 2: TERMINATED}),
+        (KILLED, {0: TERMINATED, 2: TERMINATED._replace(rank=2, host="gpu2")}),
         (("mpirun: something else",), {0: TERMINATED}),
         (NAMELESS, {0: TERMINATED}),
+        # mpirun's exit code says nothing if it ended that rank itself.
+        (NAMELESS, {2: TERMINATED._replace(rank=2, host="gpu2"), 0: TERMINATED}),
+        # The run has no such rank: a program printed mpirun's words.
+        (tuple(line.replace("rank 2", "rank 9") for line in KILLED), {0: TERMINATED}),
     ],
 )
 def test_otherwise_the_first_report_counts(words: tuple[str, ...], ended: dict[int, Any]) -> None:
@@ -246,7 +257,10 @@ def test_otherwise_the_first_report_counts(words: tuple[str, ...], ended: dict[i
 
 
 @pytest.mark.parametrize("first", [TERMINATED, TERMINATED._replace(code=143, signal=0), None])
-@pytest.mark.parametrize(("code", "exit_code", "signal"), [(137, 0, 9), (7, 7, 0), (255, 255, 0)])
+@pytest.mark.parametrize(
+    ("code", "exit_code", "signal"),
+    [(137, 0, 9), (7, 7, 0), (1, 1, 0), (128, 128, 0), (129, 0, 1), (192, 0, 64), (193, 193, 0), (255, 255, 0)],
+)
 def test_without_a_name_mpiruns_exit_code_is_that_of_the_first_rank(
     first: Any, code: int, exit_code: int, signal: int
 ) -> None:
@@ -257,7 +271,15 @@ def test_without_a_name_mpiruns_exit_code_is_that_of_the_first_rank(
     assert decide.first_end(result, HOSTS, {**ended, 3: late}) == late
 
 
-@pytest.mark.parametrize("values", [{"signal": 9, "code": 137}, {"words": ("no such file",), "first": None}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"signal": 9, "code": 137},
+        {"words": ("no such file",), "first": None},
+        # It ended well, whatever a program printed.
+        {"code": 0, "first": None},
+    ],
+)
 def test_the_exit_code_of_mpirun_itself_is_that_of_no_rank(values: dict[str, Any]) -> None:
     result = outcome(**{"first": TERMINATED, "words": NAMELESS, **values})
     assert decide.first_end(result, HOSTS, {}) == result.first
@@ -268,6 +290,9 @@ def test_the_exit_code_of_mpirun_itself_is_that_of_no_rank(values: dict[str, Any
 def test_a_late_report_counts_before_those_of_ranks_that_mpirun_ended(late: Any, first: Any) -> None:
     """On a busy machine, the report of the rank that mpirun names arrives after its consequences."""
     assert decide.first_end(outcome(first=first, words=KILLED), HOSTS, {0: first, 2: late}) == late
+    # Also before that of another rank that ended in the same way.
+    alike = late._replace(rank=3)
+    assert decide.first_end(outcome(first=first, words=KILLED), HOSTS, {0: first, 3: alike, 2: late}) == late
 
 
 def test_a_report_of_success_is_no_failure() -> None:
