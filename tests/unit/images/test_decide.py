@@ -398,6 +398,20 @@ def test_where_ranks_are_and_what_they_do() -> None:
     assert launch(place(1)).role_of(0) == ""
 
 
+def test_torchrun_numbers_hosts_by_their_addresses_as_text() -> None:
+    whole = launch(place(9), place(10, 2), torchrun=True)
+    assert [whole.host_of(rank) for rank in range(3)] == ["gpu10", "gpu10", "gpu9"]
+    assert [whole._replace(torchrun=False).host_of(rank) for rank in range(3)] == ["gpu9", "gpu10", "gpu10"]
+
+
+@pytest.mark.parametrize(("lost", "first"), [("gpu10", "1"), ("gpu2", "2"), ("gpu9", "2")])
+def test_the_next_attempt_passes_the_input_to_the_host_of_rank_0(lost: str, first: str) -> None:
+    argv = ("mpirun", "-np", "4", "--stdin", "2", "kit-torchrun", "--stdin", "x")
+    before = launch(place(3), place(2), place(9), place(10), torchrun=True, argv=argv)
+    _, after = launches.without(before, [lost], {"min_np": 1})
+    assert after.argv == ("mpirun", "-np", "3", "--stdin", first, "kit-torchrun", "--stdin", "x")
+
+
 # What mpirun prints
 
 
