@@ -140,6 +140,12 @@ def test_ranks_that_have_several_slots_are_fewer_than_these() -> None:
     assert [(place["ranks"], place["slots"]) for place in places] == [(3, [0, 1, 2, 5, 6, 7]), (1, [2, 3])]
 
 
+def test_gpus_of_slots_are_in_order_and_those_of_the_host() -> None:
+    assert fill.gpus_of({"gpus": 16, "slots": 16}, (1, 8)) == [1, 8]
+    # The host has fewer slots since.
+    assert fill.gpus_of({"gpus": 4, "slots": 4}, (3, 4, 5)) == [3]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -155,7 +161,7 @@ def test_a_damaged_entry_is_not_in_line_and_hides_no_other(tmp_path: Path, damag
     line.add([{"id": name, "request": {}} for name in ("r1", "r3")], str(tmp_path))
     file = tmp_path / ".queue" / "r1.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
-    for cache in (None, {}):
+    for cache in (None, dict[str, Any]()):
         assert [entry["id"] for entry in line.entries(str(tmp_path), cache)] == ["r3"]
     assert line.read("r1", str(tmp_path)) is None
 
