@@ -164,7 +164,7 @@ def test_a_rank_that_ended_before_without_an_error(records: tuple[bytes, ...], b
 
 
 @pytest.mark.parametrize(("code", "signal"), [(3, 0), (0, 15)])
-def test_a_rank_that_failed_before_is_none_that_ended_well(code: int, signal: int) -> None:
+def test_a_rank_that_failed_before_did_not_end_well(code: int, signal: int) -> None:
     """On a busy machine, reports of ranks that mpirun ended arrive before that of the first one."""
     first = decide.RankEnd(0, "gpu1", 1, 0, False)
     earlier = decide.RankEnd(2, "gpu2", code, signal, False)

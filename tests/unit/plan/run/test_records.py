@@ -187,7 +187,7 @@ def test_no_time_is_before_1970() -> None:
             record_of({"id": "r", **record}, ending)
 
 
-MOST_HOSTS = {f"gpu{number}": {} for number in range(1024)}
+MOST_HOSTS: dict[str, Any] = {f"gpu{number}": {} for number in range(1024)}
 
 
 @pytest.mark.parametrize(
