@@ -201,6 +201,13 @@ def test_a_lost_host_comes_before_a_rank_and_a_rank_before_mpirun() -> None:
     }  # fmt: skip
 
 
+def test_a_failure_names_the_rank_whose_end_it_follows_from() -> None:
+    before = end(rank=3, host="gpu4", code=0)
+    failure_ = decide.failure(outcome(first=end()), lost=(), head="gpu1", role="", lines=[], before=before)
+    assert failure_["before"] == {"rank": 3, "host": "gpu4"}
+    assert "before" not in failure(outcome(first=end()))
+
+
 KILLED = (
     "--------------------------------------------------------------------------",
     "mpirun noticed that process rank 2 with PID 0 on node gpu2 exited on",
@@ -236,9 +243,13 @@ def test_a_rank_that_ended_with_its_keeper_is_the_first(words: tuple[str, ...], 
     ("words", "ended"),
     [
         # Its keeper reported the end, so the order of the reports counts.
-        (KILLED, {0: TERMINATED, 2: TERMINATED}),
+        (KILLED, {0: TERMINATED, 2: TERMINATED._replace(rank=2, host="gpu2")}),
         (("mpirun: something else",), {0: TERMINATED}),
         (NAMELESS, {0: TERMINATED}),
+        # mpirun's exit code says nothing if it ended that rank itself.
+        (NAMELESS, {2: TERMINATED._replace(rank=2, host="gpu2"), 0: TERMINATED}),
+        # The run has no such rank: a program printed mpirun's words.
+        (tuple(line.replace("rank 2", "rank 9") for line in KILLED), {0: TERMINATED}),
     ],
 )
 def test_otherwise_the_first_report_counts(words: tuple[str, ...], ended: dict[int, Any]) -> None:
@@ -246,7 +257,10 @@ def test_otherwise_the_first_report_counts(words: tuple[str, ...], ended: dict[i
 
 
 @pytest.mark.parametrize("first", [TERMINATED, TERMINATED._replace(code=143, signal=0), None])
-@pytest.mark.parametrize(("code", "exit_code", "signal"), [(137, 0, 9), (7, 7, 0), (255, 255, 0)])
+@pytest.mark.parametrize(
+    ("code", "exit_code", "signal"),
+    [(137, 0, 9), (7, 7, 0), (1, 1, 0), (128, 128, 0), (129, 0, 1), (192, 0, 64), (193, 193, 0), (255, 255, 0)],
+)
 def test_without_a_name_mpiruns_exit_code_is_that_of_the_first_rank(
     first: Any, code: int, exit_code: int, signal: int
 ) -> None:
@@ -257,7 +271,15 @@ def test_without_a_name_mpiruns_exit_code_is_that_of_the_first_rank(
     assert decide.first_end(result, HOSTS, {**ended, 3: late}) == late
 
 
-@pytest.mark.parametrize("values", [{"signal": 9, "code": 137}, {"words": ("no such file",), "first": None}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"signal": 9, "code": 137},
+        {"words": ("no such file",), "first": None},
+        # It ended well, whatever a program printed.
+        {"code": 0, "first": None},
+    ],
+)
 def test_the_exit_code_of_mpirun_itself_is_that_of_no_rank(values: dict[str, Any]) -> None:
     result = outcome(**{"first": TERMINATED, "words": NAMELESS, **values})
     assert decide.first_end(result, HOSTS, {}) == result.first
@@ -268,6 +290,9 @@ def test_the_exit_code_of_mpirun_itself_is_that_of_no_rank(values: dict[str, Any
 def test_a_late_report_counts_before_those_of_ranks_that_mpirun_ended(late: Any, first: Any) -> None:
     """On a busy machine, the report of the rank that mpirun names arrives after its consequences."""
     assert decide.first_end(outcome(first=first, words=KILLED), HOSTS, {0: first, 2: late}) == late
+    # Also before that of another rank that ended in the same way.
+    alike = late._replace(rank=3)
+    assert decide.first_end(outcome(first=first, words=KILLED), HOSTS, {0: first, 3: alike, 2: late}) == late
 
 
 def test_a_report_of_success_is_no_failure() -> None:
@@ -371,6 +396,20 @@ def test_where_ranks_are_and_what_they_do() -> None:
     assert [whole.host_of(rank) for rank in range(6)] == ["gpu1", "gpu2", "gpu2", "gpu9", "gpu1", ""]
     assert [whole.role_of(rank) for rank in (2, 3, 4)] == ["worker 2", "server 0", "scheduler"]
     assert launch(place(1)).role_of(0) == ""
+
+
+def test_torchrun_numbers_hosts_by_their_addresses_as_text() -> None:
+    whole = launch(place(9), place(10, 2), torchrun=True)
+    assert [whole.host_of(rank) for rank in range(3)] == ["gpu10", "gpu10", "gpu9"]
+    assert [whole._replace(torchrun=False).host_of(rank) for rank in range(3)] == ["gpu9", "gpu10", "gpu10"]
+
+
+@pytest.mark.parametrize(("lost", "first"), [("gpu10", "1"), ("gpu2", "2"), ("gpu9", "2")])
+def test_the_next_attempt_passes_the_input_to_the_host_of_rank_0(lost: str, first: str) -> None:
+    argv = ("mpirun", "-np", "4", "--stdin", "2", "kit-torchrun", "--stdin", "x")
+    before = launch(place(3), place(2), place(9), place(10), torchrun=True, argv=argv)
+    _, after = launches.without(before, [lost], {"min_np": 1})
+    assert after.argv == ("mpirun", "-np", "3", "--stdin", first, "kit-torchrun", "--stdin", "x")
 
 
 # What mpirun prints

@@ -375,6 +375,14 @@ def test_an_order_has_the_ranks_numbers_and_where_they_meet() -> None:
     assert (order["run"], order["argv"], order["env"]["GROUP_RANK"]) == ("r", ["python", "train.py"], "1")
 
 
+def test_an_order_says_where_a_rank_runs_and_in_which_code() -> None:
+    start = {"run": "r", "env": {}, "argv": ["true"]}
+    more = {"wdir": "/data/a b", "code": "1f2e3d", "began": 7.5}
+    assert crew.order_of({**start, **more, "other": 1}, Slot(), {}, ["gpu2"]).items() >= more.items()
+    order = crew.order_of(start, Slot(), {}, ["gpu2"])
+    assert order.keys() == {"run", "env", "argv"}
+
+
 @pytest.mark.parametrize(
     ("hosts", "watched"), [(["gpu2"], False), (["gpu1", "gpu2"], True), (["gpu1", "gpu2", "gpu3"], True)]
 )

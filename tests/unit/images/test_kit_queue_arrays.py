@@ -58,6 +58,31 @@ def test_the_latest_in_line_is_newer_than_what_has_started() -> None:
     assert words.latest_in_line([], [old]) is None
 
 
+@pytest.mark.parametrize("word", ["", "m9", "m", "latest"])
+@pytest.mark.parametrize("how", ["ok", "failed", "any"])
+def test_a_run_waits_for_no_other_that_nobody_knows(word: str, how: str) -> None:
+    values = [] if word == "latest" else [run("m7", 1.0), run("m8", 2.0)]
+    with pytest.raises(words.Unknown) as caught:
+        words.groups([[word, how]], values)
+    assert (caught.value.word, caught.value.known, caught.value.size) == (word, 0, 0)
+
+
+def test_an_empty_word_means_no_run() -> None:
+    assert words.meant("", [run("m7", 1.0)]) is None
+
+
+def test_a_single_run_is_no_part_of_an_array_that_misses_runs() -> None:
+    values = [run("m7", of="ac", index=7), run("z", 5.0)]
+    assert words.groups([["z", "ok"], ["latest", "ok"]], values) == [["z", "ok", ["z"]]] * 2
+
+
+def test_an_array_is_whole_whatever_else_is_known() -> None:
+    larger = {"id": "n0", "queued": 1.0, "array": {"of": "ad", "index": 0, "size": 12}}
+    members = [run(f"m{index}", of="ac", index=index) for index in range(9)]
+    ((_, _, ids),) = words.groups([["ac", "ok"]], [run("z"), larger, *members])
+    assert len(ids) == 9
+
+
 @pytest.mark.parametrize("how", ["ok", "failed"])
 def test_an_array_of_which_runs_are_missing_is_unknown(how: str) -> None:
     members = [run(f"m{index}", of="ac", index=index) for index in range(9)]

@@ -152,6 +152,8 @@ def test_an_end_that_mpirun_does_not_name_stays() -> None:
         ((record(2, "x", b"gpu2 0 0 0"), record(1, "x", b"gpu1 0 0 0"), record(0, "e", NOTICED), ENDED), 2),
         ((record(0, "e", NOTICED), ENDED, record(2, "x", b"gpu2 0 0 0")), None),
         ((record(2, "x", b"gpu2 0 0 0"), record(0, "e", RAISED), ENDED), None),
+        # The kernel killed it for its memory, whatever it wrote before.
+        ((record(2, "x", b"gpu2 0 0 0"), record(0, "e", NOTICED), record(0, "x", b"gpu1 0 9 1")), None),
     ],
 )
 def test_a_rank_that_ended_before_without_an_error(records: tuple[bytes, ...], before: int | None) -> None:
@@ -159,6 +161,17 @@ def test_a_rank_that_ended_before_without_an_error(records: tuple[bytes, ...], b
     output.errors(b"".join(records))
     end = origin.ended_before(output.first, output.ended, output.last_lines)
     assert (end and end.rank) == before
+
+
+@pytest.mark.parametrize(("code", "signal"), [(3, 0), (0, 15)])
+def test_a_rank_that_failed_before_did_not_end_well(code: int, signal: int) -> None:
+    """On a busy machine, reports of ranks that mpirun ended arrive before that of the first one."""
+    first = decide.RankEnd(0, "gpu1", 1, 0, False)
+    earlier = decide.RankEnd(2, "gpu2", code, signal, False)
+    lines = NOTICED.decode().splitlines()
+    assert origin.ended_before(first, {2: earlier, 0: first}, lambda _: lines) is None
+    well = decide.RankEnd(3, "gpu2", 0, 0, False)
+    assert origin.ended_before(first, {2: earlier, 3: well, 0: first}, lambda _: lines) == well
 
 
 def test_kit_calls_such_a_failure_an_aftermath() -> None:

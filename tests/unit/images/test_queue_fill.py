@@ -134,6 +134,118 @@ def test_slots_of_another_division_of_a_host_hold_all_of_it() -> None:
     assert holder.slots == {"gpu1": frozenset(range(4)), "gpu2": frozenset([0])}
 
 
+def test_ranks_that_have_several_slots_are_fewer_than_these() -> None:
+    nodes = {"gpu1": {"address": "10.0.0.1", "slots": 8}, "gpu2": {"address": "10.0.0.2", "slots": 4}}
+    places = fill.places_of([("gpu1", (0, 1, 2, 5, 6, 7)), ("gpu2", (2, 3))], nodes, 2)
+    assert [(place["ranks"], place["slots"]) for place in places] == [(3, [0, 1, 2, 5, 6, 7]), (1, [2, 3])]
+
+
+def test_gpus_of_slots_are_in_order_and_those_of_the_host() -> None:
+    assert fill.gpus_of({"gpus": 16, "slots": 16}, (1, 8)) == [1, 8]
+    # The host has fewer slots since.
+    assert fill.gpus_of({"gpus": 4, "slots": 4}, (3, 4, 5)) == [3]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"id": "r2"},
+        {"place": None},
+        {"place": "1"},
+        {"request": None},
+        {"request": ["mpirun"]},
+    ],
+)
+def test_a_damaged_entry_is_not_in_line_and_hides_no_other(tmp_path: Path, damage: dict[str, Any]) -> None:
+    (tmp_path / ".queue").mkdir()
+    line.add([{"id": name, "request": {}} for name in ("r1", "r3")], str(tmp_path))
+    file = tmp_path / ".queue" / "r1.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    for cache in (None, dict[str, Any]()):
+        assert [entry["id"] for entry in line.entries(str(tmp_path), cache)] == ["r3"]
+    assert line.read("r1", str(tmp_path)) is None
+
+
+def test_the_keeper_sees_each_change_of_an_entry(tmp_path: Path) -> None:
+    (tmp_path / ".queue").mkdir()
+    line.add([{"id": name, "request": {}} for name in ("r1", "r2")], str(tmp_path))
+    cache: dict[str, Any] = {}
+    assert [entry.get("held") for entry in line.entries(str(tmp_path), cache)] == [None, None]
+    line.write({**line.read("r1", str(tmp_path)), "held": True}, str(tmp_path))
+    assert [entry.get("held") for entry in line.entries(str(tmp_path), cache)] == [True, None]
+    line.remove("r1", str(tmp_path))
+    assert [entry["id"] for entry in line.entries(str(tmp_path), cache)] == ["r2"]
+    assert list(cache) == ["r2"]
+
+
+def test_runs_join_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".queue").mkdir()
+    write = line.write
+
+    def full(entry: dict[str, Any], root: str) -> None:
+        if entry["id"] == "r3":
+            raise OSError(28, "No space left on device")
+        write(entry, root)
+
+    monkeypatch.setattr(line, "write", full)
+    line.add([{"id": "r1", "request": {}}], str(tmp_path))
+    with pytest.raises(OSError, match="No space left"):
+        line.add([{"id": name, "request": {}} for name in ("r2", "r3", "r4")], str(tmp_path))
+    assert [entry["id"] for entry in line.entries(str(tmp_path))] == ["r1"]
+
+
+def test_a_run_from_another_head_keeps_the_time_since_which_it_waits(tmp_path: Path) -> None:
+    (tmp_path / ".queue").mkdir()
+    before = time.time()
+    line.add([{"id": "r1", "request": {}, "queued": 100.0}, {"id": "r2", "request": {}}], str(tmp_path))
+    old, new = line.entries(str(tmp_path))
+    assert old["queued"] == 100.0
+    assert before <= new["queued"] <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("place", "holds"),
+    [
+        ({"slots": [1], "of": 4}, True),
+        ({"slots": [2, 3], "of": 4}, False),
+        ({"slots": [3], "of": 8}, True),
+        # An older launcher did not note how many slots the host had.
+        ({"slots": [3]}, False),
+        ({"slots": [0]}, True),
+        # The ranks of an elastic run have left the host.
+        ({"slots": [], "of": 8}, False),
+    ],
+)
+def test_who_holds_slots_that_a_run_needs(
+    monkeypatch: pytest.MonkeyPatch, place: dict[str, Any], *, holds: bool
+) -> None:
+    record = {"id": "r1", "places": [{"node": "gpu1", **place}, {"node": "gpu2", "slots": [0, 1], "of": 2}]}
+    monkeypatch.setattr(leases, "held", lambda _: [record])
+    wanted = [{"node": "gpu1", "slots": [0, 1], "of": 4}]
+    assert leases.holders(wanted) == ([record] if holds else [])
+
+
+def test_the_line_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "MOST", 3)
+    (tmp_path / ".queue").mkdir()
+
+    def join(*names: str) -> int:
+        before: int = line.add([{"id": name, "request": {}} for name in names], str(tmp_path))
+        return before
+
+    assert join("r9") == 0
+    with pytest.raises(line.Full, match="there are 1 runs in line, and the most is 3"):
+        join("r1", "r2", "r3")
+    assert join("r1", "r2") == 1
+    with pytest.raises(line.Full):
+        join("r3")
+    assert [(entry["id"], entry["place"]) for entry in line.entries(str(tmp_path))] == [("r9", 1), ("r1", 2), ("r2", 3)]
+    # Who joins later comes last, also if the first has left.
+    line.remove("r9", str(tmp_path))
+    assert join("r3") == 2
+    assert [(entry["id"], entry["place"]) for entry in line.entries(str(tmp_path))] == [("r1", 2), ("r2", 3), ("r3", 4)]
+
+
 @pytest.mark.parametrize("step", [0.0, 0.3, 7200.0, -7200.0])
 def test_the_end_of_a_run_moves_with_a_clock_that_is_set(step: float) -> None:
     """The supervisor ends it 3,600 s after its start, whatever the clock says then."""

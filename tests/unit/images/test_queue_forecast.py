@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,13 @@ def test_a_run_after_a_lost_one_counts_on_how_that_ended() -> None:
     """Its slots are not free yet, but its end is known."""
     line = [run(1, 1, after=((("holder",), "ok"),)), run(2, 1, after=((("holder",), "failed"),))]
     assert about(line, [holder(1030.0)], holder=False) == {"r2": 1030.0}
+
+
+@pytest.mark.parametrize(("ends", "then"), [(1500.0, {"r2": 1500.0}), (None, {})])
+def test_a_run_after_another_waits_until_that_one_has_ended(ends: float | None, then: dict[str, float]) -> None:
+    half = order.Holder("holder", {"gpu1": HOSTS["gpu1"]}, ends)
+    line = [run(1, 1), run(2, 1, after=((("holder",), "ok"),))]
+    assert about(line, [half]) == {"r1": 1000.0, **then}
 
 
 def test_held_runs_and_those_that_fit_on_no_host_have_no_time() -> None:

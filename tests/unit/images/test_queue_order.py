@@ -75,6 +75,10 @@ def test_the_host_that_just_suffices_is_the_first_one_of_the_smallest(
     assert fit(Need(tuple(counts), tuple(hosts)), slots) == expected
 
 
+def test_the_first_free_slots_are_taken() -> None:
+    assert fit(Need((2,), ("gpu1",)), {"gpu1": frozenset((16, 8, 1, 3))}) == (("gpu1", (1, 3)),)
+
+
 def test_a_shape_that_needs_more_hosts_or_larger_ones_does_not_fit() -> None:
     assert fit(Need((4, 4, 4), NAMES), HOSTS) is None
     assert fit(Need((1, 1, 1, 1), NAMES), HOSTS) is None
@@ -112,9 +116,19 @@ def test_a_small_run_goes_ahead_if_its_limit_ends_in_time(limit: float | None, g
     assert made.reasons["a"] == Reason("slots", ("x",), 150.0)
 
 
-def test_nobody_goes_ahead_on_the_word_of_a_run_without_a_limit() -> None:
-    living = (holder("x", gpu2=(0,)),)
-    assert started(decision(waiting("a", 4, 4), waiting("b", 4, limit=1.0), living=living)) == []
+def test_a_small_run_that_ends_in_time_leaves_reserved_slots_free_if_it_can() -> None:
+    """The holder may end early, and then the first in line starts at once."""
+    living = (holder("x", 150.0, gpu2=(0, 1)),)
+    made = decision(waiting("a", 4, 4, limit=9.0), waiting("b", 2, limit=1.0), living=living)
+    assert [(start.id, start.chosen) for start in made.starts] == [("b", (("gpu3", (0, 1)),))]
+
+
+@pytest.mark.parametrize("more", [(), (holder("y", 150.0, gpu1=(0,)),), (holder("y", gpu1=(0,)),)])
+def test_nobody_goes_ahead_on_the_word_of_a_run_without_a_limit(more: tuple[Any, ...]) -> None:
+    living = (holder("x", gpu2=(0,)), *more)
+    made = decision(waiting("a", 4, 4), waiting("b", 3, limit=1.0), living=living)
+    assert started(made) == []
+    assert made.reasons["a"] == Reason("slots", tuple(one.id for one in living))
 
 
 @pytest.mark.parametrize(
@@ -141,6 +155,22 @@ def test_a_reservation_takes_the_holders_that_end_first_and_those_without_a_limi
     assert made.reservation == Reservation("a", {"gpu2": frozenset(range(4))}, 300.0, ("y",))
 
 
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_reservation_waits_for_no_more_holders_than_it_must(count: int) -> None:
+    ends = [300.0, 700.0, 200.0, 600.0, 400.0, 800.0, 500.0]
+    living = [holder(f"x{number}", end, gpu1=(number,)) for number, end in enumerate(ends)]
+    hosts = {"gpu1": frozenset(range(len(ends)))}
+    first = order.reserve(Waiting("a", 1, Need((count,), ("gpu1",))), hosts, living)
+    assert (first.at, len(first.slots["gpu1"])) == (sorted(ends)[count - 1], count)
+
+
+@pytest.mark.parametrize(("limit", "at"), [(50.0, 150.0), (None, None)])
+def test_a_reservation_counts_on_the_runs_that_start_now(limit: float | None, at: float | None) -> None:
+    made = decision(waiting("a", 4, limit=limit), waiting("b", 4, 4), waiting("c", 2, limit=51.0))
+    assert started(made) == ["a", "c"]
+    assert made.reasons["b"] == Reason("slots", ("a",), at)
+
+
 def test_a_reservation_stays_when_a_better_one_appears() -> None:
     reserved = Reservation("a", {"gpu1": frozenset(range(4))}, None, ("x",))
     living = (holder("x", gpu1=(0,)), holder("y", 300.0, gpu2=(0,)))
@@ -153,9 +183,10 @@ def test_a_reservation_stays_when_a_better_one_appears() -> None:
     [
         Reservation("b", {"gpu1": frozenset(range(4))}, None, ("x",)),
         Reservation("a", {"gpu9": frozenset(range(4))}, None, ("x",)),
+        Reservation("a", {"gpu1": frozenset(range(4)), "gpu9": frozenset(range(4))}, None, ("x",)),
         Reservation("a", {"gpu1": frozenset(range(8))}, None, ("x",)),
     ],
-    ids=["of another run", "on a host that is out", "on slots that are gone"],
+    ids=["of another run", "on a host that is out", "also on a host that is out", "on slots that are gone"],
 )
 def test_a_reservation_is_made_anew(reserved: Any) -> None:
     living = (holder("x", gpu1=(0,)), holder("y", 300.0, gpu2=(0,)))

@@ -15,6 +15,7 @@ from kit.model.answer import OddAnswer
 from kit.model.launch import Placement
 from kit.model.queue import Reserved
 from kit.model.run import Place, RunRecord
+from kit.model.values import replace
 from kit.plan.queue import answers
 from kit.plan.queue.past import check, overlaps, place_past
 from kit.plan.run.leases import place_free
@@ -85,6 +86,13 @@ def test_a_run_that_waits_gets_places_in_any_case() -> None:
     assert (only.node, only.slots) == ("gpu1", (1,))
 
 
+@pytest.mark.parametrize(("limit", "fits"), [(50.0, True), (51.0, False), (None, False)])
+def test_a_run_that_ends_in_time_may_take_reserved_slots(limit: float | None, *, fits: bool) -> None:
+    first = Reserved(run="r2", slots={"gpu1": frozenset({0})}, left=50.0)
+    made = tried(partial(place_past, NODES, [], first, limit=limit, np=6))
+    assert isinstance(made, NotReadyError) is not fits
+
+
 def test_a_run_that_shares_slots_is_checked() -> None:
     first = Reserved(run="r2", slots={"gpu1": frozenset({0})}, left=600.0)
     there = [Place(node="gpu1", address="", ranks=9, slots=(0, 1))]
@@ -92,6 +100,13 @@ def test_a_run_that_shares_slots_is_checked() -> None:
         check(9, there, first, limit=None)
     assert "at most 10 minutes" in str(caught.value.hint)
     check(9, there, first, limit=600.0)
+    with pytest.raises(NotReadyError):
+        check(9, there, first, limit=601.0)
+    # No time limit is short enough if nobody knows when the slots are needed, or if that is within a minute.
+    for left in (None, 59.0):
+        with pytest.raises(NotReadyError) as caught:
+            check(9, there, replace(first, left=left), limit=60.0)
+        assert "--timeout" not in str(caught.value.hint)
     check(9, [Place(node="gpu2", address="", ranks=9, slots=(0, 1))], first, limit=None)
 
 

@@ -208,6 +208,15 @@ def test_more_hosts_give_all_their_free_slots() -> None:
     )
     with pytest.raises(NotReadyError, match="20261121-101500-0001 of eve@home"):
         leases.places_on([node(1)], [holder(1, 0, 1)])
+    # One of several without a free slot is enough.
+    with pytest.raises(NotReadyError, match="20261121-101500-0001 of eve@home"):
+        leases.places_on([node(2), node(1)], [holder(1, 0, 1)])
+
+
+def test_ranks_with_several_gpus_hold_the_slots_of_all_of_them() -> None:
+    host = node(1, slots=4, gpus=4)
+    (place,) = leases.places_on([host], [], 2)
+    assert (place.ranks, place.slots) == (2, (0, 1, 2, 3))
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,19 @@ def test_gpus_that_another_run_holds_are_left_out() -> None:
             [host(1, slots=8), host(2, slots=8)], {"npernode": 4},
             "gpu1 has 2 GPUs, and 4 ranks there with 1 GPU each need 4", "use --npernode 2; or",
         ),
+        (
+            [host(1, slots=8, has=8), host(2, slots=8, has=4)], {"npernode": 3, "share": 2},
+            "gpu2 has 4 GPUs, and 3 ranks there with 2 GPUs each need 6", "use --npernode 2; or",
+        ),
+        (
+            [host(1, has=4), host(2, slots=8, has=4)], {"np": 7, "npernode": 4},
+            "gpu1 has 2 slots, fewer than 4 ranks", "use --np 6, or raise slots=",
+        ),
         ([host(1, slots=1)], {"np": 2}, "gpu1 has 1 slot, fewer than 2 ranks", "use --np 1, or raise slots="),
+        (
+            [host(1, slots=1, has=3)], {"np": 2, "share": 2},
+            "gpu1 has 3 GPUs, and 2 ranks there with 2 GPUs each need 4", "use --np 1; or let",
+        ),
     ],
 )  # fmt: skip
 def test_a_host_with_too_few_gpus(nodes: list[Node], wish: dict[str, Any], message: str, hint: str) -> None:
@@ -134,10 +146,14 @@ def test_a_host_with_too_few_gpus(nodes: list[Node], wish: dict[str, Any], messa
         place_free(nodes, [], **{"share": 1, **wish})
     assert message in caught.value.message
     assert hint in str(caught.value.hint)
+    # Where no rank fits, kit does not propose to start none.
+    assert not str(caught.value.hint).startswith("0")
+    assert "--np 0" not in str(caught.value.hint)
 
 
 def test_hosts_without_gpus_are_skipped_if_the_ranks_fit_on_others() -> None:
     assert numbers([host(1, has=0), host(2)], np=2) == [("gpu2", (0,)), ("gpu2", (1,))]
+    assert numbers([host(1, has=0), host(2)], np=2, npernode=2) == [("gpu2", (0,)), ("gpu2", (1,))]
 
 
 # Variables

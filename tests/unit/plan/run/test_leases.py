@@ -115,12 +115,16 @@ def test_a_refusal_says_that_nobody_has_to_stop_a_lost_run() -> None:
     assert "kit stop" not in hint
     assert "kit stop" in str(taken(2, [lost, record("r2", held(1, 1))]).hint)
     assert "kit stop" in str(taken(2, []).hint)
+    assert taken(1, [lost]).message == (
+        "1 free slot is needed, but other runs hold them: r1 of me@here, which was lost with the head"
+    )
 
 
 def test_a_refusal_names_three_and_counts_the_others() -> None:
     message = taken(4, [record(f"r{n}", held(1, n)) for n in range(5)]).message
     assert message.endswith("r2 of me@here, 1 rank; and 2 more")
     assert "r3" not in message
+    assert taken(4, [record(f"r{n}", held(1, n)) for n in range(3)]).message.endswith("r2 of me@here, 1 rank")
 
 
 def test_a_waiting_run_gets_the_places_of_an_empty_cluster() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kit.errors import AnswerError
 from kit.flows.run.listing import parse as parse_listing
 from kit.model.launch import LaunchPlan, Placement, RunPolicy
 from kit.model.run import Failure, Place, RunRecord
@@ -122,6 +123,90 @@ def test_a_command_may_hold_anything(head: Head) -> None:
 )  # fmt: skip
 def test_the_state(ending: dict[str, Any] | None, live: bool, state: str) -> None:
     assert record_of({"id": "r"}, ending, live=live).state == state
+
+
+def test_the_request_says_what_a_run_may_take_and_keeps_its_options() -> None:
+    values: dict[str, Any] = {"cluster": "lab", "image": "i", "head": "gpu1", "by": "me@here", "wait": False}
+    plain = start_request(plan("r1"), **values)
+    assert {"now", "exclusive", "elastic", "options"}.isdisjoint({*plain["info"], *(plain.keys() - {"elastic"})})
+    options = {"cpus": 4, "memory": 2 << 30, "data": ["sets"]}
+    full = start_request(plan("r1"), **values, now=True, exclusive=True, options=options)
+    assert full["now"] is True
+    run = record_of({**full["info"], "id": "r1"})
+    assert (run.exclusive, run.cpus, run.memory, run.data) == (True, 4, 2 << 30, ("sets",))
+    assert record_of({**plain["info"], "id": "r1"}).exclusive is False
+
+
+def test_the_most_ranks_of_a_run_are_no_fewer_than_its_places_have() -> None:
+    places = [{"node": "gpu1", "address": "10.0.0.1", "ranks": 3}]
+    assert [record_of({"id": "r", "places": places, "most_np": most}).most_np for most in (0, 2, 5)] == [3, 3, 5]
+
+
+COUNT, MOMENT = 2**31, 2.0**36
+# A rank can write to the files of its run.
+LARGE: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"most_np": COUNT}, {}),
+    ({"places": [{"node": "gpu1", "address": "", "ranks": COUNT}]}, {}),
+    ({"places": [{"node": "gpu1", "address": "", "ranks": 1, "slots": [0, COUNT]}]}, {}),
+    ({"places": [{"node": "gpu1", "address": "", "ranks": 1, "of": COUNT}]}, {}),
+    ({"code": {"digest": "d", "folder": "/", "files": COUNT, "size": 1}}, {}),
+    ({"array": {"of": "20261121-101500-3fa2", "index": COUNT, "size": 1}}, {}),
+    ({"array": {"of": "20261121-101500-3fa2", "index": 0, "size": COUNT}}, {}),
+    ({"options": {"cpus": COUNT}}, {}),
+    ({"options": {"memory": COUNT << 20}}, {}),
+    ({}, {"attempt": COUNT}),
+    ({}, {"exit_code": COUNT}),
+    ({}, {"left": {"gpu1": 0, "gpu2": COUNT}}),
+    ({}, {"failure": {"kind": "rank", "rank": COUNT}}),
+    ({}, {"failure": {"kind": "rank", "exit_code": COUNT}}),
+    ({}, {"failure": {"kind": "rank", "before": {"rank": COUNT, "host": "gpu1"}}}),
+    ({"started": MOMENT}, {}),
+    ({}, {"ended": MOMENT}),
+]
+
+
+def doubled(value: Any) -> Any:
+    """Return the value with each of its largest numbers doubled."""
+    if isinstance(value, dict):
+        return {key: doubled(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [doubled(one) for one in value]
+    return 2 * value if value in (COUNT, COUNT << 20, MOMENT) else value
+
+
+@pytest.mark.parametrize(("record", "ending"), LARGE)
+def test_a_number_that_counts_nothing_is_no_part_of_a_record(record: dict[str, Any], ending: dict[str, Any]) -> None:
+    assert record_of({"id": "r", **record}, ending).id == "r"
+    with pytest.raises(AnswerError, match=r"kit cannot read the record of a run: a (number is greater|time is not)"):
+        record_of({"id": "r", **doubled(record)}, doubled(ending))
+
+
+def test_no_time_is_before_1970() -> None:
+    for record, ending in (({"started": -1.0}, {}), ({}, {"ended": -1.0})):
+        with pytest.raises(AnswerError, match="a time is not between 1970 and 4147"):
+            record_of({"id": "r", **record}, ending)
+
+
+MOST_HOSTS: dict[str, Any] = {f"gpu{number}": {} for number in range(1024)}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        {"every": -1.0},
+        {"every": 2.0**64},
+        {"readings": -1},
+        {"left_out": -1},
+        {"hosts": {"gpu1": {"cpu_mean": 3.5}, "gpu2": {"cpu_mean": -3.5}}},
+        {"hosts": {"gpu1": {"memory_peak": 2**63 - 1}, "gpu2": {"cpu_mean": 2.0**64}}},
+        {"hosts": {**MOST_HOSTS, "gpu1024": {}}},
+    ],
+)
+def test_a_run_used_no_more_than_hosts_have(use: dict[str, Any]) -> None:
+    good = {"every": 0.0, "readings": 0, "left_out": 0, "hosts": MOST_HOSTS}
+    assert record_of({"id": "r"}, {"metrics": good}).metrics is not None
+    with pytest.raises(AnswerError, match="what the run used is more than hosts have"):
+        record_of({"id": "r"}, {"metrics": {**good, **use}})
 
 
 def test_a_failure_of_a_newer_head() -> None:
