@@ -6,7 +6,7 @@
 path=$2
 read -r seen || true
 now=
-if [ -L "$root$path" ]; then now=link; elif [ -e "$root$path" ]; then now=$(sha256sum <"$root$path" | cut -c1-64); fi
+if [ -L "$root$path" ]; then now="link"; elif [ -e "$root$path" ]; then now=$(sha256sum <"$root$path" | cut -c1-64); fi
 [ "$now" = "$seen" ] || exit 3
 save_original "$path" "$1"
 before=$state/daemon.json.before
