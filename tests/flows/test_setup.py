@@ -662,15 +662,20 @@ def test_an_mtu_that_nobody_confirmed_does_not_become_permanent(
     assert vm.read("/sys/class/net/eth0/mtu") == "1500\n"
 
 
+def change_unconfirmed(reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change the MTU to 9000, and break the connection over which kit confirms that."""
+    with monkeypatch.context() as patch:
+        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
+        with pytest.raises(StepError, match="is not confirmed"):
+            up(reporter, vm, "mtu", setup={"mtu": 9000})
+
+
 @pytest.mark.parametrize("least", [9001, 1500], ids=["at once", "by the timer"])
 def test_a_later_mtu_that_the_card_refuses_leaves_the_way_back_of_an_earlier_one(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     vm.write("/fake/sleep", "/fake/accepts")
-    with monkeypatch.context() as patch:
-        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
-        with pytest.raises(StepError, match="is not confirmed"):
-            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    change_unconfirmed(reporter, vm, monkeypatch)
     refuses = f'case "$*" in "link set "*) [ "$6" -lt {least} ] || [ -e $root/fake/accepts ] || exit 2 ;; esac'
     vm.write("/bin/ip", vm.read("/bin/ip").replace("case", f"{refuses}\ncase", 1))
     with pytest.raises(StepError, match="refuses an MTU of 9100 on eth0"):
@@ -684,14 +689,12 @@ def test_a_later_mtu_that_the_card_refuses_leaves_the_way_back_of_an_earlier_one
 def test_an_mtu_for_which_no_file_fits_keeps_the_way_back_of_an_earlier_one(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vm.write("/fake/sleep", "1")
-    with monkeypatch.context() as patch:
-        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
-        with pytest.raises(StepError, match="is not confirmed"):
-            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    vm.write("/fake/sleep", "/fake/over")
+    change_unconfirmed(reporter, vm, monkeypatch)
     # A folder in place of the file cannot be written, as on a full disk.
     vm.path("/opt/kit/.setup/mtu/eth0/second").mkdir()
     assert vm.run(program("mtu", "mtu", "eth0", "4000", "1", "second"), b"", 10).code == 1
+    vm.write("/fake/over", "")
     _until(lambda: vm.read("/sys/class/net/eth0/mtu") == "1500\n")
 
 
@@ -699,10 +702,7 @@ def test_an_earlier_timer_does_not_undo_a_later_mtu(
     reporter: Remembering, vm: SetupHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vm.write("/fake/sleep", "/fake/over")
-    with monkeypatch.context() as patch:
-        patch.setattr("kit.remote.setup.steps.confirm_mtu", _cut)
-        with pytest.raises(StepError):
-            up(reporter, vm, "mtu", setup={"mtu": 9000})
+    change_unconfirmed(reporter, vm, monkeypatch)
     up(reporter, vm, "mtu", setup={"mtu": 4000})
     vm.write("/fake/over", "")
     _until(lambda: not _alive(vm))

@@ -365,8 +365,9 @@ class Folder:
         return len(gone)
 
     def _end_forgetting(self, mine: Sequence[int]) -> None:
-        """Raise Incomplete if one of these files is not complete. Whatever is sent late must not look wrong because
-        its file has just got its name.
+        """Raise Incomplete if one of these files is not complete.
+
+        Later, nothing may look wrong only because its file has just got its name.
         """
         with self._lock:
             for number in mine:

@@ -49,11 +49,12 @@ def take(folder: Path, *, plain: bool = False) -> Snapshot:
     `plain`: take all files, also if the folder is below a git work tree.
     """
     top = checked(folder)
-    for _ in range(_TRIES):
+    for number in range(_TRIES):
+        if number:
+            time.sleep(_PAUSE_S)
         snapshot, same = _taken(top, plain=plain)
         if same:
             break
-        time.sleep(_PAUSE_S)
     # Otherwise something writes all the time, such as a log that git tracks.
     return snapshot
 

@@ -194,7 +194,7 @@ def test_a_process_counts_for_the_whole_time() -> None:
     [
         (replace(FULL[0], sm_clock=1800.0), True),
         (replace(FULL[0], sm_clock=1860.0), False),
-        # A GPU without work lowers its clock, and some drivers do not tell it.
+        # A GPU without work lowers its clock, and some drivers do not report that.
         (replace(FULL[0], sm_clock=345.0, throttle=("gpu_idle",)), False),
         (replace(FULL[0], sm_clock=None), False),
         (replace(FULL[0], throttle=("sync_boost",)), False),
